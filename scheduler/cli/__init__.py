@@ -1,0 +1,1 @@
+"""schedctl: the command line client. It speaks the control API and nothing else."""

@@ -1,0 +1,59 @@
+"""`reload` and `check`: job files, as the daemon reads them and as they stand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from scheduler.cli.problems import fault_json, faults_of
+from scheduler.cli.screen import Cell, warn
+from scheduler.cli.session import Session, client_verb
+from scheduler.cli.wording import escape
+
+
+@click.command("reload")
+@client_verb
+def reload_verb(session: Session) -> int:
+    """Let the daemon read its job files again; a file with faults keeps its old jobs, exit code 1."""
+    answer = session.control.post("/v1/reload").body
+    faults = faults_of(answer.get("faults"))
+    if session.screen.json_wanted:
+        session.screen.record(answer)
+        return 1 if faults else 0
+    for change in ("added", "changed", "removed"):
+        for id in answer.get(change) or []:
+            session.screen.line(change, escape(id))
+    session.screen.line("unchanged", escape(answer.get("unchanged", "?")))
+    for fault in faults:
+        warn(escape(fault))
+    return 1 if faults else 0
+
+
+@click.command("check")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="The daemon's scheduler.toml."
+)
+@click.option(
+    "--jobs",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A folder of job files instead of the configured ones; may be repeated.",
+)
+@client_verb
+def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...]) -> int:
+    """Find what the daemon would find wrong with its configuration and job files; it need not run."""
+    from scheduler.config.check import check
+
+    faults = check(config, os.environ, jobs=jobs)
+    screen = session.screen
+    if screen.json_wanted:
+        screen.record({"faults": [fault_json(fault) for fault in faults]})
+    else:
+        for fault in faults:
+            screen.line(escape(fault))
+        found = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}" if faults else "no faults"
+        screen.line(Cell(found, "red" if faults else "green"))
+    return 1 if faults else 0

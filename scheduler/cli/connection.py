@@ -1,0 +1,262 @@
+"""The client's side of the control API: HTTP over the daemon's Unix socket.
+
+Every call ends: by an answer, an error, or its timeout, which says what was waited for. A call has a
+connection of its own (a Unix socket costs microseconds, and a kept one may be closed under a request).
+An answer that says no becomes the error of `scheduler.errors` that it names; only this module sees sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from scheduler.cli.problems import error_of
+from scheduler.cli.wording import Json
+from scheduler.clock import SECOND, Micros, SystemClock
+from scheduler.errors import ClientTimeout, DaemonUnreachable, Forbidden, SchedulerError
+
+DEFAULT_TIMEOUT: Final[Micros] = 10 * SECOND
+_CHUNK: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer that said yes."""
+
+    body: Json
+    etag: str | None = None
+
+
+class _Deadline:
+    """A moment on the monotonic clock by which a call must have ended."""
+
+    def __init__(self, length: Micros) -> None:
+        self._clock = SystemClock()
+        self._length = length
+        self._ends_at = self._clock.monotonic() + length
+
+    def renew(self) -> None:
+        """The whole length is left again: the other side gave a sign of life."""
+        self._ends_at = self._clock.monotonic() + self._length
+
+    def left(self) -> float:
+        """Seconds left, never so few that the socket would turn non-blocking."""
+        return max((self._ends_at - self._clock.monotonic()) / SECOND, 0.001)
+
+
+class _Socket(socket.socket):
+    """A socket whose reads share one deadline: an answer in drops cannot stretch it."""
+
+    deadline: _Deadline
+
+    def recv_into(self, *arguments: Any, **options: Any) -> int:
+        self.settimeout(self.deadline.left())
+        return super().recv_into(*arguments, **options)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection over an already connected Unix socket."""
+
+    def __init__(self, connected: _Socket) -> None:
+        super().__init__("localhost")
+        self._connected = connected
+
+    def connect(self) -> None:
+        self.sock = self._connected
+
+
+class Control:
+    """Asks the daemon behind the first of `sockets` that answers.
+
+    Args:
+        sockets: paths to try, in order.
+        timeout: how long one call may take, in microseconds.
+    """
+
+    def __init__(self, sockets: Sequence[str], *, timeout: Micros = DEFAULT_TIMEOUT) -> None:
+        self._sockets = tuple(sockets)
+        self.timeout = timeout
+
+    def get(self, path: str, **query: object) -> Reply:
+        """The answer to a read; parameters that are None are left out."""
+        return self._call("GET", path, query=query)
+
+    def post(self, path: str, body: Json | None = None) -> Reply:
+        """The answer to a verb."""
+        return self._call("POST", path, body=body or {})
+
+    def put(self, path: str, body: Json, *, etag: str) -> Reply:
+        """The answer to a replacement of the definition that `etag` names."""
+        return self._call("PUT", path, body=body, headers={"If-Match": etag})
+
+    def delete(self, path: str) -> Reply:
+        """The answer to a removal."""
+        return self._call("DELETE", path)
+
+    def pages(self, path: str, *, limit: int | None = None, **query: object) -> Iterator[Json]:
+        """The items of a list over all its pages, at most `limit` of them."""
+        left, cursor = limit, None
+        while left is None or left > 0:
+            page = self.get(path, **query, limit=left and min(left, 500), cursor=cursor).body
+            items = page.get("items") or []
+            yield from items if left is None else items[:left]
+            left = None if left is None else left - len(items)
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
+
+    def stream(self, path: str, **query: object) -> Iterator[bytes]:
+        """The bytes of a text answer as they come; the timeout counts from the last sign of life."""
+        target = _target(path, query)
+        with self._exchange("GET", target) as (answer, deadline):
+            if answer.status >= 400:
+                raise _refusal(answer)
+            while True:
+                deadline.renew()
+                chunk = answer.read1(_CHUNK)
+                if not chunk:
+                    return
+                yield chunk
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Json | None = None,
+        body: Json | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        with self._exchange(method, _target(path, query or {}), body, headers or {}) as (answer, _):
+            if answer.status >= 400:
+                raise _refusal(answer)
+            return Reply(body=_object(answer.read()), etag=answer.getheader("ETag"))
+
+    @contextlib.contextmanager
+    def _exchange(
+        self, method: str, target: str, body: Json | None = None, headers: dict[str, str] | None = None
+    ) -> Iterator[tuple[http.client.HTTPResponse, _Deadline]]:
+        """The head of the answer has been read; inside, its body may be read before the deadline."""
+        deadline = _Deadline(self.timeout)
+        connected, place = self._connect(deadline)
+        waited_for = f"{method} {target} on {place}"
+        data = None if body is None else json.dumps(body).encode()
+        content = {"Content-Type": "application/json"} if data is not None else {}
+        with (
+            contextlib.closing(_UnixConnection(connected)) as connection,
+            _translated(waited_for, self.timeout),
+        ):
+            connected.settimeout(deadline.left())
+            connection.request(method, target, data, {**content, **(headers or {}), "Connection": "close"})
+            yield connection.getresponse(), deadline
+
+    def _connect(self, deadline: _Deadline) -> tuple[_Socket, str]:
+        """A connection to the first socket where somebody listens, and its path.
+
+        Raises:
+            Forbidden: nobody else listens, and one of the sockets may not be opened by this user.
+            DaemonUnreachable: nobody listens.
+        """
+        tried, forbidden = [], None
+        for place in self._sockets:
+            try:
+                return _open(place, deadline), place
+            except BlockingIOError as late:
+                raise _late(f"a connection to {place}", self.timeout) from late
+            except PermissionError:
+                forbidden = forbidden or place
+            except OSError as refused:
+                tried.append(f"{place} ({_why(refused)})")
+        if forbidden is not None:
+            raise Forbidden(
+                f"you may not open the control socket {forbidden}",
+                hint="become root, or a member of its group (schedulerd) and log in again",
+            )
+        raise DaemonUnreachable(
+            f"no daemon answers; tried {', '.join(tried)}",
+            hint="start it (systemctl start schedulerd, or schedulerd --config FILE), "
+            "or name its socket with --socket PATH or SCHEDULER_SOCKET",
+        )
+
+
+def segment(name: str) -> str:
+    """The name as one segment of a path."""
+    return quote(name, safe="")
+
+
+@contextlib.contextmanager
+def _translated(waited_for: str, timeout: Micros) -> Iterator[None]:
+    """What goes wrong on the wire is told as an error of ours."""
+    try:
+        yield
+    except TimeoutError as late:
+        raise _late(waited_for, timeout) from late
+    except (OSError, http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError) as broken:
+        raise DaemonUnreachable(
+            f"the answer broke off ({type(broken).__name__}: {broken}); waited for {waited_for}",
+            hint="the daemon may have stopped, or something else listens there: look, then ask again",
+        ) from broken
+
+
+def _open(place: str, deadline: _Deadline) -> _Socket:
+    """A connection to the socket at `place`; the kernel waits for a daemon that is too busy to accept.
+
+    A timeout of Python's would not do: with one, connecting is refused at once (EAGAIN, unix(7)) while the
+    daemon's queue of connections is full.
+    """
+    fresh = _Socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    fresh.deadline = deadline
+    seconds, fraction = divmod(deadline.left(), 1)
+    length = struct.pack("ll", int(seconds), int(fraction * SECOND) + 1)
+    fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, length)
+    try:
+        fresh.connect(place)
+    except OSError:
+        fresh.close()
+        raise
+    return fresh
+
+
+def _late(waited_for: str, timeout: Micros) -> ClientTimeout:
+    return ClientTimeout(
+        f"no answer within {timeout / SECOND:g} s; waited for {waited_for}",
+        hint="a change may yet be made: look with `schedctl status`; --timeout SECONDS waits longer",
+    )
+
+
+def _why(refused: OSError) -> str:
+    if isinstance(refused, FileNotFoundError):
+        return "no such file"
+    if isinstance(refused, ConnectionRefusedError):
+        return "nobody listens"
+    return refused.strerror or str(refused)
+
+
+def _target(path: str, query: Json) -> str:
+    given = {key: value for key, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _refusal(answer: http.client.HTTPResponse) -> SchedulerError:
+    data = answer.read()
+    try:
+        return error_of(answer.status, _object(data))
+    except json.JSONDecodeError:
+        return error_of(answer.status, {"detail": f"the daemon answered {answer.status} {answer.reason}"})
+
+
+def _object(data: bytes) -> Json:
+    """The JSON object in the body; an empty body is an empty one, and anything else is no answer of ours."""
+    if not data:
+        return {}
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise json.JSONDecodeError("an object was expected", data.decode(errors="replace")[:80], 0)
+    return value

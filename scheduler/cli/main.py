@@ -1,0 +1,133 @@
+"""The door of schedctl: verbs, and what an error is turned into.
+
+A verb's module is imported when the verb is called, so that each call pays for itself alone. Whatever goes
+wrong is one line on stderr (what, and what to do) and an exit code: 0 done, 1 the run failed or checks found
+faults, 2 usage, 3 not found, 4 conflict, 5 forbidden, 6 daemon not reachable, 7 timeout.
+"""
+
+# ruff: noqa: ARG002 - click says what its methods are handed
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from scheduler import __version__
+from scheduler.cli.screen import leave_quietly, tell, warn
+from scheduler.cli.wording import escape
+from scheduler.errors import SchedulerError
+
+_PROGRAM: Final = "schedctl"
+
+_VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "status": ("status", "Tell how the daemon is."),
+    "list": ("jobs", "List jobs: state, next fire, last run, live runs."),
+    "show": ("jobs", "Show one job or one run, whole."),
+    "next": ("times", "Tell when a job, or a schedule not yet used, fires."),
+    "why": ("times", "Tell the one reason why a job does not run, and when it can."),
+    "run": ("start", "Start jobs now."),
+    "pause": ("operate", "Pause jobs: no fire until resumed."),
+    "resume": ("operate", "Resume paused and failed jobs from now."),
+    "skip-next": ("operate", "Leave out the next fires of jobs."),
+    "cancel": ("runs", "Cancel runs, or what runs of a job."),
+    "retry": ("runs", "Run ended runs again."),
+    "retry-now": ("runs", "Let runs that wait for their retry go on at once."),
+    "runs": ("runs", "List runs, newest first."),
+    "output": ("output", "Print what a run wrote."),
+    "audit": ("audit", "List what operators did to a job."),
+    "add": ("definitions", "Create a job from a file."),
+    "edit": ("definitions", "Replace the definition of a job from a file."),
+    "remove": ("definitions", "Remove jobs."),
+    "reload": ("config", "Let the daemon read its job files again."),
+    "check": ("config", "Find the faults of configuration and job files, without a daemon."),
+    "import": ("crontab", "Take over schedules from elsewhere."),
+}
+"""Verb -> module of this package, and its line in the help."""
+
+
+class _Verbs(click.Group):
+    """A group whose verbs are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module = import_module(f"scheduler.cli.{_VERBS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_verb")
+        assert isinstance(command, click.Command)  # noqa: S101  the table above names commands only
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in _VERBS.items()])
+
+
+@click.group(
+    _PROGRAM, cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
+def schedctl() -> None:
+    """Talk to schedulerd, the scheduler daemon of this host.
+
+    Jobs are chosen by id, by glob ('export-*'), with --group, or with --all. Every verb takes --json,
+    --socket PATH (or SCHEDULER_SOCKET) and --timeout.
+
+    Exit codes: 0 done, 1 the run failed or checks found faults, 2 usage, 3 not found, 4 conflict or already
+    running, 5 forbidden, 6 daemon not reachable, 7 timeout.
+    """
+
+
+def main() -> None:
+    """The process ends with the exit code of the verb that its arguments name."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The verb has been carried out, or its error told on stderr; the exit code is returned."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a glyph that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _invoke(arguments)
+    except BrokenPipeError:
+        leave_quietly()
+        return 128 + signal.SIGPIPE
+    except (KeyboardInterrupt, click.Abort):
+        warn("stopped by Ctrl-C; what was asked for already goes on")
+        return 128 + signal.SIGINT
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    if "_SCHEDCTL_COMPLETE" in os.environ:
+        schedctl.main(list(arguments), prog_name=_PROGRAM)  # answers the shell and exits
+    try:
+        with schedctl.make_context(_PROGRAM, list(arguments)) as context:
+            code = schedctl.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as bare:
+        sys.stderr.write(bare.format_message() + "\n")
+        return bare.exit_code
+    except click.ClickException as usage:
+        warn(_usage(usage))
+        return 2
+    except SchedulerError as error:
+        tell(error)
+        return error.exit_code
+    return int(code or 0)
+
+
+def _usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    place = context.command_path if context is not None else _PROGRAM
+    said = escape(error.format_message().rstrip("."))
+    return f"{said}; `{place} --help` tells how it is used"

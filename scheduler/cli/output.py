@@ -1,0 +1,49 @@
+"""`output`: what a run wrote, safe for a terminal unless `--raw`."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Iterator
+
+import click
+
+from scheduler.cli.connection import segment
+from scheduler.cli.selection import complete_run, run_of
+from scheduler.cli.session import Session, client_verb
+from scheduler.cli.wording import escape_lines
+
+
+@click.command("output")
+@click.argument("run", shell_complete=complete_run)
+@click.option("--stream", type=click.Choice(("stdout", "stderr")), help="Only this stream (default: both).")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
+@click.option("--raw", is_flag=True, help="Bytes as they were written, control characters too.")
+@client_verb
+def output_verb(session: Session, run: str, stream: str | None, tail: int | None, *, raw: bool) -> int:
+    r"""Print what RUN wrote to stdout and stderr; control characters are shown as \x1b and the like."""
+    id = str(run_of(session, run)["id"])
+    chunks = session.control.stream(f"/v1/runs/{segment(id)}/output", stream=stream, tail=tail)
+    if session.screen.json_wanted:
+        text = b"".join(chunks).decode(errors="replace")
+        session.screen.record({"run": id, "stream": stream, "text": text})
+    elif raw:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+    else:
+        for text in _decoded(chunks):
+            session.screen.raw(escape_lines(text))
+    return 0
+
+
+def _decoded(chunks: Iterator[bytes]) -> Iterator[str]:
+    r"""The text of the chunks, whose borders fall anywhere; bytes that are no UTF-8 read `\xff`."""
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    held = ""
+    for chunk in chunks:
+        text = held + decoder.decode(chunk)
+        # A `\r` at the border may belong to a line end: what it is shows with the next chunk.
+        held = "\r" if text.endswith("\r") else ""
+        yield text[: len(text) - len(held)]
+    yield held + decoder.decode(b"", final=True)

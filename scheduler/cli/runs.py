@@ -1,0 +1,121 @@
+"""`runs`, `cancel`, `retry`, `retry-now`: history, and verbs about single runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from scheduler.cli.connection import segment
+from scheduler.cli.jobs import RUN_COLUMNS, run_row
+from scheduler.cli.parameters import Moment
+from scheduler.cli.screen import Cell, Column, run_cell
+from scheduler.cli.selection import (
+    UNFINISHED,
+    complete_either,
+    complete_job,
+    complete_run,
+    for_each,
+    is_glob,
+    job_of,
+    runs_meant,
+)
+from scheduler.cli.session import Session, client_verb
+from scheduler.cli.wording import Json, escape, outcome
+from scheduler.clock import Micros, rfc3339
+from scheduler.errors import Conflict
+
+_ENDED: Final = ("succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped")
+
+
+@click.command("runs")
+@click.argument("job", required=False, shell_complete=complete_job)
+@click.option("--state", type=click.Choice((*UNFINISHED, *_ENDED)), help="Only runs in this state.")
+@click.option(
+    "--since", type=Moment(ago=True), metavar="TIME", help="Only runs since: 2h, 02:30, 2026-10-01."
+)
+@click.option("--limit", type=click.IntRange(min=1), default=50, help="At most so many (default 50).")
+@client_verb
+def runs_verb(session: Session, job: str | None, state: str | None, since: Micros | None, limit: int) -> int:
+    """List runs, newest first: of one job, or of all."""
+    if job is not None and is_glob(job):
+        raise click.UsageError("runs takes the id of one job, or none for the runs of all")
+    found = list(session.control.pages("/v1/runs", limit=limit, job=job, state=state, since=rfc3339(since)))
+    if job is not None and not found:
+        job_of(session, job)  # an empty history and a misspelt id are two things
+    if session.screen.json_wanted:
+        for run in found:
+            session.screen.record(run)
+    elif not found:
+        session.screen.line("no runs")
+    else:
+        _show(session, found, with_job=job is None)
+    return 0
+
+
+@click.command("cancel")
+@click.argument("names", metavar="RUN|JOB...", nargs=-1, required=True, shell_complete=complete_either)
+@click.option("--force", is_flag=True, help="Release a run whose processes cannot be ended.")
+@client_verb
+def cancel_verb(session: Session, names: Sequence[str], *, force: bool) -> int:
+    """Cancel runs; a JOB stands for its live and queued runs."""
+    body = {"force": True} if force else {}
+    return for_each(session, names, lambda name: _each_run(session, name, "cancel", UNFINISHED, body))
+
+
+@click.command("retry")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@client_verb
+def retry_verb(session: Session, names: Sequence[str]) -> int:
+    """Run ended runs again, as the same runs, from their first attempt."""
+    return for_each(session, names, lambda name: _each_run(session, name, "retry", ()))
+
+
+@click.command("retry-now")
+@click.argument("names", metavar="RUN|JOB...", nargs=-1, required=True, shell_complete=complete_either)
+@client_verb
+def retry_now_verb(session: Session, names: Sequence[str]) -> int:
+    """Let runs that wait for their next try go on at once; a JOB stands for its waiting runs."""
+    return for_each(session, names, lambda name: _each_run(session, name, "retry-now", ("waiting",)))
+
+
+def _each_run(session: Session, name: str, verb: str, states: Sequence[str], body: Json | None = None) -> int:
+    """The verb has been said to the run of that name, or to those of the job that are in one of `states`."""
+    meant = runs_meant(session, name, states)
+    if not meant:
+        wanted = f"job {name} has no run that is {' or '.join(states)}"
+        raise Conflict(
+            wanted if states else f"{verb} takes a run, and {name} is a job",
+            hint=f"`schedctl runs {name}` lists its runs",
+        )
+
+    def say(id: str) -> int:
+        answer = session.control.post(f"/v1/runs/{segment(id)}/{verb}", body).body
+        run = answer["run"] if isinstance(answer.get("run"), dict) else answer
+        if session.screen.json_wanted:
+            session.screen.record(run)
+        else:
+            _tell(session, run)
+        return 0
+
+    return for_each(session, [str(run["id"]) for run in meant], say)
+
+
+def _tell(session: Session, run: Json) -> None:
+    wish = f"wish {run['wish']}" if run.get("wish") not in (None, "run") else ""
+    said = ", ".join(part for part in (wish, outcome(run)) if part)
+    session.screen.line(
+        escape(run.get("job", "?")),
+        f"run {escape(run.get('id', '?'))}",
+        run_cell(escape(run.get("state", "?")), said),
+    )
+
+
+def _show(session: Session, found: Sequence[Json], *, with_job: bool) -> None:
+    columns, rows = list(RUN_COLUMNS), [run_row(run) for run in found]
+    if with_job:
+        columns.insert(1, Column("JOB", whole=True))
+        for row, run in zip(rows, found, strict=True):
+            row.insert(1, Cell(escape(run.get("job", "?"))))
+    session.screen.table(columns, rows)

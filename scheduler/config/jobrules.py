@@ -1,0 +1,250 @@
+"""What the keys of one job mean together: the rules that no single key can break.
+
+Each rule names the keys it looks at, and is asked only where each of those is sound by itself: a job with
+a misspelt number gets one fault about it, and still every other fault it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.clock import Micros
+from scheduler.config.fields import Checked
+from scheduler.config.jobmodel import Isolate, JobTable, instant
+from scheduler.config.settings import Settings
+from scheduler.config.wording import Problem, nearest, printable, shown
+from scheduler.errors import Invalid
+from scheduler.model.definitions import ACTION_KEYS, TRIGGER_KEYS
+from scheduler.model.jobs import OnCrash, Overlap
+from scheduler.model.triggers import (
+    At,
+    Cron,
+    Delay,
+    Every,
+    Manual,
+    Schedule,
+    Trigger,
+    parse_exclusions,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One job's table as it was written, and as far as it is sound.
+
+    Attributes:
+        raw: what was written.
+        job: the model, with defaults in the place of what is not sound.
+        settings: the daemon's, for groups, calendars and the default time zone.
+    """
+
+    job_id: str
+    raw: Mapping[str, object]
+    job: JobTable
+    settings: Settings
+
+    @property
+    def timezone(self) -> str:
+        """The zone in which the job's times are read."""
+        return self.job.timezone or self.settings.timezone
+
+    def chosen(self, keys: tuple[str, ...]) -> list[str]:
+        """Which of these keys were written (`manual = false` chooses nothing)."""
+        return [key for key in keys if self.raw.get(key) is not None and self.raw[key] is not False]
+
+
+def broken_rules(found: Checked[JobTable], written: Written) -> Iterator[Problem]:
+    """Every rule that the job breaks, as far as its keys are sound."""
+    for rule in _RULES:
+        if not found.unsound & set(rule.keys):
+            yield from rule.check(written)
+
+
+def _one_trigger(written: Written) -> Iterator[Problem]:
+    chosen = written.chosen(TRIGGER_KEYS)
+    if not chosen:
+        yield Problem(
+            (),
+            'says nowhere when to run: write one of cron = "30 2 * * *", every = "15m", delay = "10m",'
+            " at = 2027-01-01T09:00:00+01:00 or manual = true",
+        )
+    elif len(chosen) > 1:
+        yield Problem((chosen[1],), f"{' and '.join(chosen)} exclude each other: keep one")
+
+
+def _one_action(written: Written) -> Iterator[Problem]:
+    chosen = written.chosen(ACTION_KEYS)
+    if not chosen:
+        yield Problem(
+            (),
+            'says nowhere what to run: write one of command = ["/usr/bin/backup", "--all"],'
+            ' shell = "a | b" or python = "package.module:function"',
+        )
+    elif len(chosen) > 1:
+        yield Problem((chosen[1],), f"{' and '.join(chosen)} exclude each other: keep one")
+
+
+def _not_supported(written: Written) -> Iterator[Problem]:
+    job = written.job
+    if job.on_crash is OnCrash.RESUME:
+        yield Problem(("on_crash",), 'not supported yet: "resume" is for batches; write "record" or "retry"')
+    if job.isolate is Isolate.UNIT:
+        yield Problem(("isolate",), 'not supported yet: runs in units of their own; write "none"')
+    if job.control:
+        yield Problem(("control",), "not supported yet: runs that may operate the daemon; leave the key out")
+
+
+def _parallel(written: Written) -> Iterator[Problem]:
+    job = written.job
+    if job.overlap is Overlap.ALLOW and job.max_running < 2:
+        yield Problem(
+            ("overlap",), '"allow" needs max_running = 2 or more: it says how many runs may be live'
+        )
+    if job.overlap is not Overlap.ALLOW and job.max_running > 1:
+        yield Problem(("max_running",), 'more than 1 needs overlap = "allow"')
+
+
+def _crashes(written: Written) -> Iterator[Problem]:
+    if written.job.on_crash is OnCrash.RETRY and written.job.max_crashes == 0:
+        yield Problem(("max_crashes",), 'must be at least 1 with on_crash = "retry": nothing else ends it')
+
+
+def _process(written: Written) -> Iterator[Problem]:
+    if written.job.process and "python" not in written.raw:
+        yield Problem(("process",), "belongs to python: a command is a process of its own anyway")
+
+
+def _on_the_loop(written: Written) -> Iterator[Problem]:
+    if "python" not in written.raw or written.job.process:
+        return
+    for key in written.chosen(("cwd", "env", "env_file", "stdin")):
+        yield Problem((key,), "a Python handler in the daemon's own process has none: add process = true")
+
+
+def _exit_codes(written: Written) -> Iterator[Problem]:
+    if "python" in written.raw:
+        for key in written.chosen(("success_exit_codes", "complete_exit_codes")):
+            yield Problem(
+                (key,), "a Python handler has no exit code: it returns, returns Completed, or raises"
+            )
+        if written.job.retry.exit_codes:
+            yield Problem(("retry", "exit_codes"), "a Python handler has no exit code: leave the key out")
+    elif not written.job.success_exit_codes and not written.job.complete_exit_codes:
+        yield Problem(("success_exit_codes",), "must name an exit code, or no run could ever succeed")
+
+
+def _retry(written: Written) -> Iterator[Problem]:
+    retry = written.job.retry
+    if retry.max_delay < retry.delay:
+        yield Problem(("retry", "max_delay"), "is shorter than retry.delay: make it at least as long")
+
+
+def _group(written: Written) -> Iterator[Problem]:
+    group, known = written.job.group, written.settings.groups
+    if group is None or group in known:
+        return
+    near = nearest(group, known)
+    meant = (
+        f"did you mean {shown(near)}?" if near else f"add [groups.{printable(group)}] to scheduler.toml"
+    )
+    yield Problem(("group",), f"no group {shown(group)} in the daemon's configuration: {meant}")
+
+
+def _manual(written: Written) -> Iterator[Problem]:
+    if not written.job.manual:
+        return
+    for key in written.chosen(("jitter", "start_at", "end_at", "except", "max_runs")):
+        yield Problem((key,), "a manual job has no fire times for it to act on: leave the key out")
+
+
+def _exclusions(written: Written) -> Iterator[Problem]:
+    for number, entry in enumerate(written.job.exclusions):
+        try:
+            parse_exclusions([entry], written.timezone, written.settings.calendars)
+        except Invalid as error:
+            yield Problem(("except", number), error.message)
+
+
+def _jitter(written: Written) -> Iterator[Problem]:
+    trigger = _trigger(written)
+    if trigger is not None:
+        yield from _refused("jitter", lambda: Schedule(trigger, jitter=written.job.jitter))
+
+
+def _window(written: Written) -> Iterator[Problem]:
+    yield from _refused("end_at", lambda: Schedule(Manual(), *_bounds(written)))
+
+
+def _something_remains(written: Written) -> Iterator[Problem]:
+    """What the exclusions leave; only where nothing else is wrong with them or the window."""
+    trigger = _trigger(written)
+    if trigger is None or any(_window(written)) or any(_exclusions(written)):
+        return
+    zone, calendars = written.timezone, written.settings.calendars
+    exclusions = parse_exclusions(written.job.exclusions, zone, calendars)
+    yield from _refused("except", lambda: Schedule(trigger, *_bounds(written), exclusions))
+
+
+def _refused(key: str, build: Callable[[], object]) -> Iterator[Problem]:
+    """The problem that keeps a value from being built, if one does."""
+    try:
+        build()
+    except Invalid as error:
+        yield Problem((key,), error.message)
+
+
+def _bounds(written: Written) -> tuple[Micros | None, Micros | None]:
+    """`start_at` and `end_at` as instants."""
+    start, end = written.job.start_at, written.job.end_at
+    return (
+        None if start is None else instant(start, written.timezone),
+        None if end is None else instant(end, written.timezone),
+    )
+
+
+def _trigger(written: Written) -> Trigger | None:
+    """The job's trigger, or None where not exactly one is written."""
+    job = written.job
+    match written.chosen(TRIGGER_KEYS):
+        case ["cron"] if job.cron is not None:
+            return Cron(job.cron, written.timezone)
+        case ["every"] if job.every is not None:
+            return Every(job.every, _bounds(written)[0] or 0)
+        case ["delay"] if job.delay is not None:
+            return Delay(job.delay)
+        case ["at"] if job.at is not None:
+            return At(instant(job.at, written.timezone))
+        case ["manual"]:
+            return Manual()
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A check, and the keys that must be sound for it to be asked."""
+
+    check: Callable[[Written], Iterator[Problem]]
+    keys: tuple[str, ...] = ()
+
+
+_WHEN: Final = (*TRIGGER_KEYS, "timezone", "start_at")
+_RULES: Final = (
+    _Rule(_one_trigger),
+    _Rule(_one_action),
+    _Rule(_not_supported, ("on_crash", "isolate", "control")),
+    _Rule(_parallel, ("overlap", "max_running")),
+    _Rule(_crashes, ("on_crash", "max_crashes")),
+    _Rule(_process, ("process",)),
+    _Rule(_on_the_loop, ("process",)),
+    _Rule(_exit_codes, ("success_exit_codes", "complete_exit_codes", "retry")),
+    _Rule(_retry, ("retry",)),
+    _Rule(_group, ("group",)),
+    _Rule(_manual, ("manual",)),
+    _Rule(_exclusions, ("except", "timezone")),
+    _Rule(_jitter, (*_WHEN, "jitter")),
+    _Rule(_window, ("start_at", "end_at", "timezone")),
+    _Rule(_something_remains, (*_WHEN, "end_at", "except")),
+)

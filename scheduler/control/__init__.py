@@ -1,0 +1,1 @@
+"""The control API: HTTP with JSON over the daemon's Unix socket."""

@@ -1,0 +1,121 @@
+"""The application: every route, its dependencies, and the OpenAPI document that describes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import Receive, Scope, Send
+
+from scheduler import __version__
+from scheduler.clock import Clock
+from scheduler.control import problems
+from scheduler.control.asking import StrictRoute
+from scheduler.control.intake import Intake
+from scheduler.control.limits import Limits
+from scheduler.control.models import Fault, Problem
+from scheduler.control.peer import Gatekeeper
+from scheduler.control.ports import Operations, Outputs, ParseDefinition
+from scheduler.control.routes_daemon import DaemonRoutes
+from scheduler.control.routes_definitions import DefinitionRoutes
+from scheduler.control.routes_jobs import JobRoutes
+from scheduler.control.routes_output import OutputRoutes
+from scheduler.control.routes_runs import RunRoutes
+from scheduler.control.views import Views
+from scheduler.store.protocol import Reads
+
+_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "description": "Refused: problem details (RFC 9457).",
+        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+}
+_REF: Final = "#/components/schemas/{model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the routes need.
+
+    Attributes:
+        render_metrics: the body of /metrics, OpenMetrics text.
+        zone: the daemon's time zone.
+    """
+
+    operations: Operations
+    reads: Reads
+    outputs: Outputs
+    parse_definition: ParseDefinition
+    render_metrics: Callable[[], bytes]
+    gatekeeper: Gatekeeper
+    clock: Clock
+    zone: tzinfo
+
+
+class ControlApp:
+    """The control API as an ASGI application."""
+
+    def __init__(self, services: Services, limits: Limits | None = None) -> None:
+        self._closing = asyncio.Event()
+        self._api = _api(services, self._closing)
+        body_limit = (limits or Limits()).body
+        self._intake = Intake(self._api, services.clock, body_limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await self._intake(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """Answers that follow a run end soon, whether the run has ended or not."""
+        self._closing.set()
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return self._api.openapi()
+
+
+def _api(services: Services, closing: asyncio.Event) -> FastAPI:
+    api = FastAPI(
+        title="schedulerd",
+        version=__version__,
+        summary="The control API of schedulerd, on its Unix socket.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    api.state.gatekeeper = services.gatekeeper
+    problems.install(api)
+    api.include_router(_router(services, closing))
+    api.openapi = lambda: _document(api)  # type: ignore[method-assign]  # FastAPI's way to extend the document
+    return api
+
+
+def _router(services: Services, closing: asyncio.Event) -> APIRouter:
+    router = APIRouter(route_class=StrictRoute, responses=_REFUSALS)
+    views = Views(services.zone)
+    operations, reads, clock = services.operations, services.reads, services.clock
+    JobRoutes(operations, reads, views, clock).register(router)
+    DefinitionRoutes(operations, reads, views, services.parse_definition).register(router)
+    RunRoutes(operations, reads, views, clock).register(router)
+    OutputRoutes(operations, reads, services.outputs, closing).register(router)
+    DaemonRoutes(services, views).register(router)
+    return router
+
+
+def _document(api: FastAPI) -> dict[str, Any]:
+    """The document, with the shape of problems, which no route returns by itself."""
+    if api.openapi_schema is None:
+        document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+        schemas = document["components"]["schemas"]
+        schemas["Fault"] = Fault.model_json_schema(ref_template=_REF)
+        problem = Problem.model_json_schema(ref_template=_REF)
+        problem.pop("$defs")
+        schemas["Problem"] = problem
+        api.openapi_schema = document
+    return api.openapi_schema

@@ -1,0 +1,146 @@
+"""Jobs: reading them, and the verbs that change how they live, not what they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from scheduler.clock import Clock
+from scheduler.control import models as api
+from scheduler.control.asking import Admitted, JobPath, look
+from scheduler.control.firetimes import coming
+from scheduler.control.pages import Cursors
+from scheduler.control.ports import Operations
+from scheduler.control.requests import (
+    JobsQuery,
+    NextQuery,
+    Nothing,
+    PageQuery,
+    PauseBody,
+    ResumeBody,
+    RunBody,
+    SkipNextBody,
+    WhyQuery,
+    refuse_unsupported,
+)
+from scheduler.control.views import Views, in_slices, job_and_runs, told
+from scheduler.model.jobs import JobId
+from scheduler.store.protocol import Reads
+
+_PAUSE = PauseBody()
+_RESUME = ResumeBody()
+_RUN = RunBody()
+_SKIP_ONE = SkipNextBody()
+
+
+class JobRoutes:
+    """Routes below /v1/jobs."""
+
+    def __init__(self, operations: Operations, reads: Reads, views: Views, clock: Clock) -> None:
+        self._operations = operations
+        self._reads = reads
+        self._views = views
+        self._clock = clock
+        self._jobs = Cursors("jobs")
+        self._audit = Cursors("audit")
+
+    def register(self, router: APIRouter) -> None:
+        """The routes are part of the router."""
+        get, post = router.get, router.post
+        get("/v1/jobs")(self.list_jobs)
+        get("/v1/jobs/{id}")(self.show_job)
+        get("/v1/jobs/{id}/next")(self.next_times)
+        get("/v1/jobs/{id}/why")(self.why)
+        get("/v1/jobs/{id}/audit")(self.audit)
+        post("/v1/jobs/{id}/pause")(self.pause)
+        post("/v1/jobs/{id}/resume")(self.resume)
+        post("/v1/jobs/{id}/run", status_code=202)(self.run)
+        post("/v1/jobs/{id}/skip-next")(self.skip_next)
+
+    async def list_jobs(self, asked: Annotated[JobsQuery, Query()]) -> api.JobPage:
+        """Jobs, by id."""
+        after = self._jobs.text(asked.cursor)
+        await look(self._operations)
+        rows = await self._reads.jobs(
+            after=None if after is None else JobId(after),
+            limit=asked.limit + 1,
+            status=asked.status,
+            group=asked.group,
+            label=asked.label,
+            search=asked.q,
+        )
+        page = self._jobs.page(rows, asked.limit, [view.job.id for view in rows])
+        items = await in_slices(page.rows, self._views.job, self._breathe)
+        return api.JobPage(items=items, next_cursor=page.next_cursor)
+
+    async def show_job(self, id: JobPath, _: Annotated[Nothing, Query()], response: Response) -> api.Job:
+        """One job; its ETag is what a replacement of the definition has to name."""
+        await look(self._operations)
+        view = await self._reads.job(id)
+        response.headers["ETag"] = f'"{view.job.definition_revision}"'
+        return self._views.job(view)
+
+    async def next_times(self, id: JobPath, asked: Annotated[NextQuery, Query()]) -> api.FireTimes:
+        """The coming fire times, in the job's zone; none while it cannot fire."""
+        await look(self._operations)
+        job = (await self._reads.job(id)).job
+        zone = self._views.zone_of(job.definition)
+        times = await coming(job, asked.n, self._breathe)
+        return api.FireTimes(items=[told(at, zone) for at in times])
+
+    async def why(self, id: JobPath, asked: Annotated[WhyQuery, Query()]) -> api.Why:
+        """The one reason why the job is not running, or what became of a fire time."""
+        await look(self._operations)
+        return self._views.why(await self._operations.why(id, asked.at))
+
+    async def audit(self, id: JobPath, asked: Annotated[PageQuery, Query()]) -> api.AuditPage:
+        """What was done to the job, newest first; also of a job that was removed."""
+        before = self._audit.number(asked.cursor)
+        rows = await self._reads.audit(id, before=before, limit=asked.limit + 1)
+        if not rows and before is None:
+            await self._reads.job(id)
+        page = self._audit.page(rows, asked.limit, [entry.seq for entry in rows])
+        items = await in_slices(page.rows, self._views.audit, self._breathe)
+        return api.AuditPage(items=items, next_cursor=page.next_cursor)
+
+    async def pause(
+        self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: PauseBody = _PAUSE
+    ) -> api.JobAndRuns:
+        """The job does not fire until it is resumed, whatever happens meanwhile."""
+        refuse_unsupported(body)
+        done = await self._operations.pause(id, body.mode, body.reason, peer)
+        return await job_and_runs(self._views, self._reads, done)
+
+    async def resume(
+        self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: ResumeBody = _RESUME
+    ) -> api.JobAndRuns:
+        """The job is active from now, also a failed one."""
+        done = await self._operations.resume(id, body.missed, peer)
+        return await job_and_runs(self._views, self._reads, done)
+
+    async def run(
+        self,
+        id: JobPath,
+        _: Annotated[Nothing, Query()],
+        peer: Admitted,
+        response: Response,
+        body: RunBody = _RUN,
+    ) -> api.RunSummary:
+        """A run is started now, or queued; the schedule does not move."""
+        refuse_unsupported(body)
+        args = None if body.args is None else json.dumps(body.args, ensure_ascii=False)
+        started = await self._operations.run(id, peer, args=args, overlap=body.overlap)
+        response.headers["Location"] = f"/v1/runs/{started.run.id}"
+        return self._views.summary(started.run)
+
+    async def skip_next(
+        self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: SkipNextBody = _SKIP_ONE
+    ) -> api.JobAndRuns:
+        """The next fire times are passed over, and told as skipped."""
+        done = await self._operations.skip_next(id, body.n, peer)
+        return await job_and_runs(self._views, self._reads, done)
+
+    async def _breathe(self) -> None:
+        await self._clock.sleep(0)

@@ -1,0 +1,269 @@
+"""Rows of the store as answers of the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, timedelta, tzinfo
+from typing import Any, Final, TypeVar, assert_never
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from scheduler.clock import Micros, from_micros, seconds
+from scheduler.control import models as api
+from scheduler.control import ports
+from scheduler.errors import Fault, NotFound, StoreUnavailable
+from scheduler.model import jobs, runs
+from scheduler.model.triggers import At, Cron, Delay, Every, Manual
+from scheduler.store import protocol
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_SLICE: Final = 100
+_MINUTE: Final = timedelta(minutes=1)
+
+
+def told(at: Micros, zone: tzinfo) -> str:
+    """The instant as RFC 3339 text in the zone, or in UTC where the offset has seconds (local mean times)."""
+    moment = from_micros(at, zone)
+    offset = moment.utcoffset()
+    return from_micros(at, UTC).isoformat() if offset is None or offset % _MINUTE else moment.isoformat()
+
+
+async def in_slices(
+    rows: Sequence[S], view: Callable[[S], T], breathe: Callable[[], Awaitable[None]]
+) -> list[T]:
+    """Every row viewed; the loop is let go between slices, so that a long list delays nobody."""
+    viewed: list[T] = []
+    for start in range(0, len(rows), _SLICE):
+        if start:
+            await breathe()
+        viewed += [view(row) for row in rows[start : start + _SLICE]]
+    return viewed
+
+
+class Views:
+    """How rows are shown.
+
+    Args:
+        zone: the daemon's time zone; a job's fire times are shown in its own.
+    """
+
+    def __init__(self, zone: tzinfo) -> None:
+        self.zone = zone
+
+    def time(self, at: Micros) -> str:
+        """The instant in the daemon's zone."""
+        return told(at, self.zone)
+
+    def time_or_none(self, at: Micros | None) -> str | None:
+        """The same for an instant that may be missing."""
+        return None if at is None else told(at, self.zone)
+
+    def zone_of(self, definition: jobs.JobDefinition) -> tzinfo:
+        """The job's zone; the daemon's where this machine does not know it any more."""
+        try:
+            return ZoneInfo(definition.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return self.zone
+
+    def job(self, view: protocol.JobView) -> api.Job:
+        """A job with its last run and its runs in flight."""
+        job, definition = view.job, view.job.definition
+        source: dict[str, Any] = json.loads(definition.source)
+        zone = self.zone_of(definition)
+        return api.Job(
+            id=job.id,
+            description=definition.description,
+            status=job.status,
+            revision=job.revision,
+            definition_revision=job.definition_revision,
+            trigger=_trigger(definition, source, zone),
+            action=_action(definition.action),
+            next_fire_at=None if job.next_fire_at is None else told(job.next_fire_at, zone),
+            last_run=None if view.last_run is None else self.summary(view.last_run),
+            live_runs=[self.summary(run) for run in view.live_runs],
+            pause=None if job.pause is None else self.pause(job.pause),
+            enabled=job.enabled,
+            problem=_problem(job),
+            group=definition.group,
+            labels=list(definition.labels),
+            origin=job.origin,
+            origin_file=job.origin_file,
+            definition=source,
+        )
+
+    def pause(self, pause: jobs.Pause) -> api.Pause:
+        """A pause."""
+        return api.Pause(
+            reason=pause.reason,
+            note=pause.note,
+            by=pause.by,
+            since=self.time(pause.since),
+            until=self.time_or_none(pause.until),
+            mode=pause.mode,
+        )
+
+    def summary(self, run: runs.Run) -> api.RunSummary:
+        """A run without its attempts."""
+        return api.RunSummary(**self._run(run))
+
+    def run(self, run: runs.Run, attempts: Sequence[runs.Attempt]) -> api.Run:
+        """A run with its attempts."""
+        return api.Run(**self._run(run), attempts=[self._attempt(attempt) for attempt in attempts])
+
+    def _run(self, run: runs.Run) -> dict[str, Any]:
+        progress = run.progress
+        return {
+            "id": run.id,
+            "job": run.job,
+            "state": run.state,
+            "reason": run.reason,
+            "message": run.message,
+            "trigger": run.trigger,
+            "fire_time": self.time_or_none(run.fire_time),
+            "attempt": run.attempt,
+            "claim": run.claim,
+            "queued_at": self.time_or_none(run.queued_at),
+            "started_at": self.time_or_none(run.started_at),
+            "finished_at": self.time_or_none(run.finished_at),
+            "exit_code": run.exit_code,
+            "signal": run.signal,
+            "result": None if run.result is None else json.loads(run.result),
+            "progress": api.Progress(
+                done=progress.done,
+                total=progress.total,
+                failed=progress.failed,
+                unknown=progress.unknown,
+                message=progress.message,
+            ),
+            "cost": run.cost,
+            "pid": run.pid,
+            "wish": run.wish,
+            "ready_at": self.time_or_none(run.ready_at),
+            "fire_time_last": self.time_or_none(run.fire_time_last),
+            "count": run.count,
+        }
+
+    def _attempt(self, attempt: runs.Attempt) -> api.Attempt:
+        return api.Attempt(
+            attempt=attempt.attempt,
+            claim=attempt.claim,
+            state=attempt.state,
+            reason=attempt.reason,
+            message=attempt.message,
+            started_at=self.time(attempt.started_at),
+            finished_at=self.time_or_none(attempt.finished_at),
+            exit_code=attempt.exit_code,
+            signal=attempt.signal,
+            pid=attempt.pid,
+        )
+
+    def audit(self, entry: protocol.AuditEntry) -> api.AuditEntry:
+        """One mutation."""
+        peer = entry.peer
+        return api.AuditEntry(
+            at=self.time(entry.at),
+            verb=entry.verb,
+            job=entry.job,
+            run=entry.run,
+            by=api.Caller(uid=peer.uid, gid=peer.gid, pid=peer.pid, command=peer.command),
+            detail=dict(entry.detail),
+        )
+
+    def why(self, why: ports.Why) -> api.Why:
+        """The reason why a job is not running."""
+        return api.Why(
+            job=why.job,
+            blocked=why.blocked,
+            code=why.code,
+            message=why.message,
+            since=self.time_or_none(why.since),
+            next_possible_at=self.time_or_none(why.next_possible_at),
+            run_id=why.run_id,
+        )
+
+    def status(
+        self, facts: ports.StatusFacts, counts: protocol.Counts | None, now: Micros, *, ok: bool
+    ) -> api.Status:
+        """The daemon as it is now; `counts` is None while the store cannot be read."""
+        return api.Status(
+            version=facts.version,
+            instance=facts.instance,
+            pid=facts.pid,
+            started_at=self.time(facts.started_at),
+            uptime=seconds(max(0, now - facts.started_at)),
+            draining=facts.draining,
+            paused=None,
+            counts=None if counts is None else api.Counts(jobs=dict(counts.jobs), runs=dict(counts.runs)),
+            health=api.Health(
+                ok=ok,
+                store_ok=facts.store_ok,
+                last_tick_age=_seconds(facts.last_tick_age),
+                last_renewal_age=_seconds(facts.last_renewal_age),
+                loop_lag=seconds(facts.loop_lag),
+            ),
+            faults=[fault_view(fault) for fault in facts.faults],
+        )
+
+
+async def job_and_runs(views: Views, reads: protocol.Reads, done: protocol.Operated) -> api.JobAndRuns:
+    """What a verb left behind: the row of its own commit, with the last run as it is now."""
+    try:
+        last_run = (await reads.job(done.job.id)).last_run
+    except (NotFound, StoreUnavailable):  # removed; or the verb is done and only this look fails
+        last_run = None
+    view = protocol.JobView(job=done.job, last_run=last_run, live_runs=done.in_flight)
+    return api.JobAndRuns(job=views.job(view), runs=[views.summary(run) for run in done.in_flight])
+
+
+def fault_view(fault: Fault) -> api.Fault:
+    """One fault of an input."""
+    return api.Fault(message=fault.message, file=fault.file, line=fault.line, job=fault.job, key=fault.key)
+
+
+def reload_view(report: ports.ReloadReport) -> api.Reload:
+    """What a reload did."""
+    return api.Reload(
+        added=report.added,
+        changed=report.changed,
+        removed=report.removed,
+        unchanged=report.unchanged,
+        faults=[fault_view(fault) for fault in report.faults],
+    )
+
+
+def _seconds(age: Micros | None) -> float | None:
+    return None if age is None else seconds(age)
+
+
+def _problem(job: jobs.Job) -> api.JobProblem | None:
+    if job.problem_code is None:
+        return None
+    return api.JobProblem(code=job.problem_code, message=job.problem_message or "")
+
+
+def _trigger(definition: jobs.JobDefinition, source: dict[str, Any], zone: tzinfo) -> api.Trigger:
+    match trigger := definition.schedule.trigger:
+        case Cron():
+            return api.CronTrigger(cron=source["cron"], timezone=definition.timezone)
+        case Every():
+            return api.EveryTrigger(every=source["every"])
+        case Delay():
+            return api.DelayTrigger(delay=source["delay"])
+        case At():
+            return api.AtTrigger(at=told(trigger.instant, zone))
+        case Manual():
+            return api.ManualTrigger()
+        case _:
+            assert_never(trigger)
+
+
+def _action(action: jobs.Action) -> api.Action:
+    match action:
+        case jobs.CommandAction():
+            return api.CommandAction(command=list(action.argv))
+        case jobs.ShellAction():
+            return api.ShellAction(shell=action.line)
+        case jobs.PythonAction():
+            return api.PythonAction(python=action.handler)

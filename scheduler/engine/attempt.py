@@ -1,0 +1,218 @@
+"""One attempt, as a pipeline: start, supervise, end what is left, judge, write back.
+
+The claim has durably committed before an attempt is made (I10). Timeout and stall are measured on the
+monotonic clock from the sign of life last seen, never by the run's age on the wall clock. Whatever ends
+it, nothing of the attempt runs any more when its outcome is written (I11), unless it ended by itself:
+then what its main process left in the background is left alone, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+from scheduler.clock import SECOND, Clock, Micros
+from scheduler.engine.judging import Cause, judge, judge_spawn
+from scheduler.engine.ports import Ended, Execution, Executor, ProgressReport
+from scheduler.engine.reporting import Reporter
+from scheduler.engine.writeback import WriteBack
+from scheduler.errors import HandlerBroken, SpawnFailed
+from scheduler.model.runs import Grant, Wish
+from scheduler.rules.reconcile import Ending, Verdict
+from scheduler.telemetry import Event, Logger
+
+_STUCK_AGAIN: Final[Micros] = 20 * SECOND
+"""How long to wait before what could not be ended is tried again."""
+
+
+class Attempt:
+    """The worker of one claim."""
+
+    def __init__(
+        self,
+        grant: Grant,
+        *,
+        executor: Executor,
+        writeback: WriteBack,
+        reporter: Reporter,
+        clock: Clock,
+        log: Logger,
+        default_timeout: Micros | None,
+    ) -> None:
+        self.grant = grant
+        self._executor = executor
+        self._writeback = writeback
+        self._reporter = reporter
+        self._clock = clock
+        self._timeout = grant.definition.timeout or default_timeout
+        self._log = log.bind(
+            job=grant.run.job, run_id=grant.run.id, attempt=grant.run.attempt, claim=grant.run.claim
+        )
+        self._wish = grant.run.wish
+        self._cause: Cause | None = None
+        self._fenced = False
+        self._hurried = False
+        self._abandoned = False
+        self._stop = asyncio.Event()
+        self._alive_at = clock.monotonic()
+
+    # --- what others tell it ---
+
+    def wished(self, wish: Wish) -> None:
+        """The operator's wish changed; `cancel` ends the attempt."""
+        self._wish = wish
+        if wish is Wish.CANCEL:
+            self.cut(Cause.CANCEL)
+
+    def fenced(self) -> None:
+        """The claim is another's now: the work is ended and nothing is written."""
+        self._fenced = True
+        self.cut(Cause.CANCEL)
+
+    def cut(self, cause: Cause) -> None:
+        """The attempt is ended for this cause; the first cause stands."""
+        if self._cause is None:
+            self._cause = cause
+            self._stop.set()
+
+    def hurry(self) -> None:
+        """The grace for a clean end is over (a second stop signal)."""
+        self._hurried = True
+
+    def abandon(self) -> None:
+        """The process is about to exit: what cannot be ended is recorded as cut, and not waited for."""
+        self._abandoned = True
+
+    # --- what the execution tells (AttemptHooks) ---
+
+    def child_started(self, pid: int, start_ticks: int) -> None:
+        self._reporter.child(self.grant.run, pid, start_ticks)
+
+    def progressed(self, report: ProgressReport) -> None:
+        self._alive_at = self._clock.monotonic()
+        self._reporter.alive(self.grant.run, report)
+
+    def output_seen(self, size: int) -> None:
+        self._alive_at = self._clock.monotonic()
+        self._reporter.alive(self.grant.run)
+
+    def wish(self) -> str:
+        return self._wish
+
+    # --- the pipeline ---
+
+    async def run(self) -> None:
+        """The attempt from start to recorded outcome."""
+        verdict = await self._verdict()
+        if self._fenced:
+            self._log.warning(Event.RUN_FENCED, message="ended without writing: the claim is another's now")
+            return
+        await self._reporter.flush()
+        await self._writeback.finish(verdict)
+
+    async def _verdict(self) -> Verdict:
+        if self._wish is Wish.CANCEL:
+            self.cut(Cause.CANCEL)
+        try:
+            execution = await self._executor.start(self.grant, self)
+        except HandlerBroken as error:
+            return judge_spawn(self.grant, error, random.random(), broken=True)  # noqa: S311 - spreads retries
+        except SpawnFailed as error:
+            return judge_spawn(self.grant, error, random.random(), broken=False)  # noqa: S311 - the same
+        self._log.info(Event.RUN_STARTED, fire_time=self.grant.run.fire_time, trigger=self.grant.run.trigger)
+        ended = await self._supervise(execution)
+        verdict = judge(self.grant, ended, self._cause, random.random())  # noqa: S311 - the same
+        await self._clear_away(execution, verdict, ended)
+        return verdict
+
+    async def _supervise(self, execution: Execution) -> Ended | None:
+        """The end of the execution, by itself or because a cause cut it."""
+        ending = asyncio.create_task(execution.wait(), name=f"end:{self.grant.run.id}")
+        try:
+            await self._until_end_or_cause(ending)
+            if ending.done():
+                self._cause = None  # no signal was sent yet: an end that precedes it counts as itself
+                return await ending
+            if await self._end(execution, ending):
+                return await ending
+            return None
+        finally:
+            ending.cancel()
+
+    async def _until_end_or_cause(self, ending: asyncio.Task[Ended]) -> None:
+        started_at = self._clock.monotonic()
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            while not ending.done() and not self._stop.is_set():
+                cause, left = self._nearest_deadline(started_at)
+                if cause is not None and left <= 0:
+                    self.cut(cause)
+                    return
+                await self._first_of(ending, stop, None if cause is None else left)
+        finally:
+            stop.cancel()
+
+    async def _first_of(
+        self, ending: asyncio.Task[Ended], stop: asyncio.Task[bool], left: Micros | None
+    ) -> None:
+        waits: set[asyncio.Task[Ended] | asyncio.Task[bool] | asyncio.Task[None]] = {ending, stop}
+        sleeper = None if left is None else asyncio.create_task(self._clock.sleep(left))
+        if sleeper is not None:
+            waits.add(sleeper)
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if sleeper is not None:
+                sleeper.cancel()
+
+    def _nearest_deadline(self, started_at: Micros) -> tuple[Cause | None, Micros]:
+        """Which deadline comes first, and in how many microseconds of monotonic time."""
+        now = self._clock.monotonic()
+        deadlines: list[tuple[Micros, Cause]] = []
+        if self._timeout is not None:
+            deadlines.append((started_at + self._timeout - now, Cause.TIMEOUT))
+        stall = self.grant.definition.stall_timeout
+        if stall is not None:
+            deadlines.append((self._alive_at + stall - now, Cause.STALL))
+        if not deadlines:
+            return None, 0
+        left, cause = min(deadlines, key=lambda deadline: deadline[0])
+        return cause, left
+
+    async def _end(self, execution: Execution, ending: asyncio.Task[Ended]) -> bool:
+        """Nothing of the attempt runs any more. False: the process exits, and it still does."""
+        told = False
+        while not await execution.end(self._grace()):
+            if self._abandoned:
+                return ending.done()
+            if not told:
+                told = True
+                self._log.error(
+                    Event.RUN_STUCK, message="it does not end; it keeps its slot and is ended again and again"
+                )
+            sleeper = asyncio.create_task(self._clock.sleep(_STUCK_AGAIN))
+            await asyncio.wait({ending, sleeper}, return_when=asyncio.FIRST_COMPLETED)
+            sleeper.cancel()
+        return True
+
+    def _grace(self) -> Micros:
+        return 0 if self._hurried else self.grant.definition.kill_grace
+
+    async def _clear_away(self, execution: Execution, verdict: Verdict, ended: Ended | None) -> None:
+        """Before another attempt of the run, nothing of this one is left; else it is only told (I11)."""
+        if self._cause is not None or ended is None:
+            return
+        if verdict.ending is Ending.SUCCEEDED or not self._may_come_again(verdict):
+            if ended.left_behind:
+                self._log.info(
+                    Event.RUN_PROGRESSED,
+                    left_behind=ended.left_behind,
+                    message="the main process ended; its background processes are left alone",
+                )
+            return
+        await execution.end(self._grace())
+
+    def _may_come_again(self, verdict: Verdict) -> bool:
+        policy = self.grant.definition.retry
+        return verdict.ending is Ending.RETRY_ASKED or (verdict.retryable and policy.attempts > 0)

@@ -1,0 +1,192 @@
+"""The tick: what is due fires, what waits is claimed, the next wake-up is set.
+
+The loop clears its event first and reads the store's earliest moment last, so that no wake-up is lost:
+whatever moves that moment after the look has set the event again. A tick works in slices, so that nothing
+else waits long for it. One that raises is told and tried again; it does not end the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.clock import MINUTE, SECOND, Clock, Micros
+from scheduler.engine.claims import Claims
+from scheduler.engine.ports import Timer
+from scheduler.engine.runner import Runner
+from scheduler.engine.start_rate import StartRate
+from scheduler.errors import StoreUnavailable
+from scheduler.metrics import Metrics
+from scheduler.model.jobs import Job
+from scheduler.model.runs import Run, RunId, Wish, new_run_id
+from scheduler.rules.planning import FirePlan, SkippedSpan, plan_fire
+from scheduler.store.protocol import Claimant, Fired, Store
+from scheduler.telemetry import Event, Logger
+
+SLICE: Final = 50
+"""Due jobs, or waiting runs, in one step: bounds how long one step holds the loop (I15)."""
+
+_LATE: Final[Micros] = MINUTE
+"""Fires later than this draw on the start rate."""
+
+_AFTER_ERROR: Final[Micros] = SECOND
+
+
+class Engine:
+    """Fires and claims, as the store says what is due."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        claimant: Claimant,
+        claims: Claims,
+        runner: Runner,
+        start_rate: StartRate,
+        log: Logger,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._claimant = claimant
+        self._claims = claims
+        self._runner = runner
+        self._rate = start_rate
+        self._log = log
+        self._metrics = metrics
+        self._wanted = asyncio.Event()
+        self._timer: Timer | None = None
+        self._stopped = False
+        self.last_tick = clock.monotonic()
+
+    def wake(self) -> None:
+        """Something may be due earlier than thought: there will be a tick."""
+        self._wanted.set()
+
+    def attach(self, timer: Timer) -> None:
+        """The wake-up is armed on this timer."""
+        self._timer = timer
+
+    def stop(self) -> None:
+        """The tick under way is the last one."""
+        self._stopped = True
+        self._claimant.draining = True
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Ticks until `stop`."""
+        self._wanted.set()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            if self._stopped:
+                return
+            await self._guarded_tick()
+
+    async def _guarded_tick(self) -> None:
+        try:
+            await self.tick()
+            self.last_tick = self._clock.monotonic()
+        except StoreUnavailable:
+            self.last_tick = self._clock.monotonic()  # the loop is well; the store is told by its own watcher
+            self._again_after(_AFTER_ERROR)
+        except Exception as error:  # noqa: BLE001 - one bad tick must not be the last one
+            self._log.error(
+                Event.LOOP_BLOCKED, message=f"a tick failed and is tried again: {error!r}", exc_info=error
+            )
+            self._again_after(_AFTER_ERROR)
+
+    async def tick(self) -> None:
+        """What may start has started, in one slice each; the wake-up stands at the next moment."""
+        claimed_all = await self._claim_waiting()
+        looked_at, fired_all = await self._fire_due()
+        if not (claimed_all and fired_all):
+            self._wanted.set()
+        if self._timer is not None:
+            self._timer.arm(await self._store.next_wake(looked_at))
+
+    async def _claim_waiting(self) -> bool:
+        """Waiting and queued runs that may start are started; True if none was left for another slice."""
+        grants, expired = await self._store.claim(self._claimant, limit=SLICE)
+        for grant in grants:
+            self._runner.start(grant)
+        for run in expired:
+            self._tell_expired(run)
+        return len(grants) + len(expired) < SLICE
+
+    async def _fire_due(self) -> tuple[Micros, bool]:
+        """One slice of due jobs fires; the moment of the look, and whether that was all."""
+        late_limit = min(SLICE, self._rate.available(self._clock.monotonic()))
+        look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
+        late = sum(1 for job in look.jobs if job.due_at is not None and look.now - job.due_at > _LATE)
+        self._rate.spend(late)
+        plans = self._plans(look.jobs, look.now)
+        if plans:
+            await self._fire(plans, {job.id: job for job in look.jobs})
+        if late_limit == 0 or late == late_limit:
+            self._again_after(self._rate.pause)
+        return look.now, len(look.jobs) - late < SLICE
+
+    def _plans(self, jobs: Sequence[Job], now: Micros) -> list[FirePlan]:
+        """A plan for each due job; one whose definition breaks the planning is told and put aside."""
+        plans: list[FirePlan] = []
+        for job in sorted(jobs, key=lambda job: (-job.definition.priority, job.due_at)):
+            plan = plan_fire(job, now, lambda: new_run_id(now))
+            if plan is not None:
+                plans.append(plan)
+        return plans
+
+    async def _fire(self, plans: list[FirePlan], jobs: dict[str, Job]) -> None:
+        expected = [slot.run_id for plan in plans for slot in plan.slots]
+        for run_id in expected:
+            self._claims.expect(run_id)
+        granted: set[RunId] = set()
+        try:
+            for plan, fired in zip(plans, await self._store.fire(self._claimant, plans), strict=True):
+                granted |= self._take(jobs[plan.job_id], fired)
+        finally:
+            for run_id in expected:
+                if run_id not in granted:
+                    self._claims.forget(run_id)
+
+    def _take(self, job: Job, fired: Fired) -> set[RunId]:
+        """What FIRE did for one job is under way and told; the runs it claimed."""
+        for grant in fired.grants:
+            self._runner.start(grant)
+            if grant.run.fire_time is not None and grant.run.claimed_at is not None:
+                self._metrics.fired(grant.run.trigger, max(0, grant.run.claimed_at - grant.run.fire_time))
+        for run in fired.queued:
+            self._log.info(Event.RUN_QUEUED, job=job.id, run_id=run.id, fire_time=run.fire_time)
+        for span in fired.skips:
+            self.tell_skipped(job, span)
+        for run_id in fired.cancel:
+            self._claims.wish(run_id, Wish.CANCEL)
+        for run in fired.cancelled:
+            self._log.info(Event.RUN_CANCELLED, job=job.id, run_id=run.id, reason=run.reason, message=run.message)
+        if fired.completed:
+            self._log.info(Event.JOB_COMPLETED, job=job.id)
+        return {grant.run.id for grant in fired.grants}
+
+    def tell_skipped(self, job: Job, span: SkippedSpan) -> None:
+        """Fire times without a run, in one line."""
+        self._metrics.skipped(span.reason, span.count)
+        self._log.warning(
+            Event.FIRE_SKIPPED,
+            job=job.id,
+            reason=span.reason,
+            fire_time=span.first,
+            last_at=span.last,
+            count=span.count,
+            message=span.note or None,
+        )
+
+    def _tell_expired(self, run: Run) -> None:
+        self._metrics.skipped("expired")
+        self._log.warning(
+            Event.FIRE_SKIPPED, job=run.job, run_id=run.id, fire_time=run.fire_time, reason="expired"
+        )
+
+    def _again_after(self, wait: Micros) -> None:
+        asyncio.get_running_loop().call_later(wait / SECOND, self._wanted.set)

@@ -1,0 +1,79 @@
+"""The event loop, watched: how late it comes back, and who held it.
+
+A handler that blocks the loop stops everything, also what would notice it; so a thread looks on. It reads
+the name of the task that the loop is in, which for a run is `run:<id>` (I15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from typing import Final
+
+from scheduler.clock import MILLISECOND, SECOND, Clock, Micros
+from scheduler.metrics import Metrics
+from scheduler.telemetry import Event, Logger
+
+_PERIOD: Final[Micros] = 250 * MILLISECOND
+_BLOCKED: Final[Micros] = SECOND
+
+
+class LoopWatch:
+    """Measures the loop's lag and tells of a loop that is held for longer than a second."""
+
+    def __init__(self, clock: Clock, log: Logger, metrics: Metrics) -> None:
+        self._clock = clock
+        self._log = log
+        self._metrics = metrics
+        self._came_back = clock.monotonic()
+        self._over = threading.Event()
+        self.lag: Micros = 0
+
+    async def run(self) -> None:
+        """Looks for as long as the daemon lives."""
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(
+            target=self._look_on, args=(loop, threading.get_ident()), name="loop-watch", daemon=True
+        )
+        thread.start()
+        try:
+            while True:
+                before = self._clock.monotonic()
+                await self._clock.sleep(_PERIOD)
+                self._came_back = self._clock.monotonic()
+                self.lag = max(0, self._came_back - before - _PERIOD)
+                self._metrics.loop_lagged(self.lag)
+        finally:
+            self._over.set()
+
+    def _look_on(self, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
+        """In the thread: one line per blockade, with the task and the place that hold the loop."""
+        told_of = 0
+        while not self._over.wait(_PERIOD / SECOND):
+            seen = self._came_back
+            held = self._clock.monotonic() - seen
+            if held < _BLOCKED + _PERIOD or seen == told_of:
+                continue
+            told_of = seen
+            self._log.error(
+                Event.LOOP_BLOCKED,
+                seconds=round(held / SECOND, 3),
+                task=_task_in(loop),
+                place=_place_of(loop_thread),
+                message="the event loop is held: blocking code belongs into a sync handler or process = true",
+            )
+
+
+def _task_in(loop: asyncio.AbstractEventLoop) -> str | None:
+    task = asyncio.current_task(loop)
+    return None if task is None else task.get_name()
+
+
+def _place_of(thread: int) -> str | None:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to another thread's stack
+    if frame is None:
+        return None
+    innermost = traceback.extract_stack(frame)[-1]
+    return f"{innermost.filename}:{innermost.lineno} in {innermost.name}"

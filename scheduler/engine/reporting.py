@@ -1,0 +1,97 @@
+"""Signs of life on their way to the store: merged per run, written a few times a second at most."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from scheduler.clock import SECOND, Clock, Micros
+from scheduler.engine.ports import ProgressReport
+from scheduler.errors import StoreUnavailable
+from scheduler.model.runs import Progress, Run, RunId
+from scheduler.store.protocol import Report, Store
+from scheduler.telemetry import Event, Logger
+
+_PERIOD: Final[Micros] = SECOND
+
+
+class Reporter:
+    """Collects what attempts tell and writes it in batches."""
+
+    def __init__(self, store: Store, clock: Clock, log: Logger) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._pending: dict[tuple[RunId, int], Report] = {}
+        self._dirty = asyncio.Event()
+
+    def child(self, run: Run, pid: int, start_ticks: int) -> None:
+        """The attempt's main process is to go on record."""
+        self._put(replace(self._of(run), pid=pid, pid_ticks=start_ticks))
+
+    def alive(self, run: Run, told: ProgressReport | None = None) -> None:
+        """The work gave a sign of life just now, with or without numbers."""
+        report = replace(self._of(run), progress_at=self._clock.now())
+        if told is not None:
+            merged = _merged(report.progress or Progress(), told.progress)
+            cost = report.cost if told.cost is None else told.cost
+            report = replace(report, progress=merged, cost=cost)
+        self._put(report)
+
+    def last_cost(self, run: Run) -> float | None:
+        """The cost that the attempt told and that is not on record yet."""
+        pending = self._pending.get((run.id, run.claim))
+        return None if pending is None else pending.cost
+
+    async def run(self) -> None:
+        """Writes what is pending, for as long as the daemon lives."""
+        while True:
+            await self._dirty.wait()
+            await self.flush()
+            await self._clock.sleep(_PERIOD)
+
+    async def flush(self) -> None:
+        """What was pending is on record; while the store cannot commit it is kept."""
+        self._dirty.clear()
+        reports, self._pending = self._pending, {}
+        if not reports:
+            return
+        try:
+            await self._store.report(list(reports.values()))
+        except StoreUnavailable:
+            self._pending = {**reports, **self._pending}
+            self._dirty.set()
+            return
+        for report in reports.values():
+            if report.progress is not None:
+                self._tell(report)
+
+    def _tell(self, report: Report) -> None:
+        progress = report.progress or Progress()
+        self._log.debug(
+            Event.RUN_PROGRESSED,
+            run_id=report.run_id,
+            claim=report.claim,
+            done=progress.done,
+            total=progress.total,
+            message=progress.message,
+        )
+
+    def _of(self, run: Run) -> Report:
+        return self._pending.get((run.id, run.claim)) or Report(run_id=run.id, claim=run.claim)
+
+    def _put(self, report: Report) -> None:
+        self._pending[report.run_id, report.claim] = report
+        self._dirty.set()
+
+
+def _merged(before: Progress, after: Progress) -> Progress:
+    """What was told last, field by field."""
+    return Progress(
+        done=before.done if after.done is None else after.done,
+        total=before.total if after.total is None else after.total,
+        failed=before.failed if after.failed is None else after.failed,
+        unknown=before.unknown if after.unknown is None else after.unknown,
+        message=before.message if after.message is None else after.message,
+    )

@@ -1,0 +1,1 @@
+"""Executors: commands, shell lines and Python handlers as attempts; their output; ending what is left."""

@@ -1,0 +1,119 @@
+"""Commands: `command` (argv) and `shell` (a line for /bin/sh) as attempts.
+
+Promises: a session of its own; end of file on stdin at once, or the job's `stdin`; nothing inherited; the
+environment of `environment` and no other; output kept by `capture`; ended whole, with everything that was
+started in it. Leaves to others: what an exit code means, timeouts, users (refused at load).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from scheduler.engine.ports import AttemptHooks, Execution
+from scheduler.errors import SpawnFailed
+from scheduler.executors.capture import OutputWriter
+from scheduler.executors.environment import build_environment
+from scheduler.executors.execution import ProcessExecution
+from scheduler.executors.processes import Belonging
+from scheduler.executors.program import find_directory, find_program
+from scheduler.executors.pump import Sink
+from scheduler.executors.spawn import Launch, Spawned, Spawner, abandon
+from scheduler.executors.surroundings import Surroundings
+from scheduler.executors.threads import NoThread, off_loop
+from scheduler.model.jobs import Action, CommandAction, ShellAction
+from scheduler.model.runs import Grant
+
+SHELL: Final = "/bin/sh"
+
+
+class CommandExecutor:
+    """Starts command and shell actions. Fulfils `engine.ports.Executor`."""
+
+    def __init__(self, around: Surroundings, spawner: Spawner) -> None:
+        self._around = around
+        self._spawner = spawner
+
+    async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
+        return await start_process(
+            grant, hooks, argv=_argv(grant.definition.action), around=self._around, spawner=self._spawner
+        )
+
+
+async def start_process(
+    grant: Grant,
+    hooks: AttemptHooks,
+    *,
+    argv: tuple[str, ...],
+    around: Surroundings,
+    spawner: Spawner,
+    passed: tuple[int, ...] = (),
+    more: Mapping[int, Sink] | None = None,
+) -> ProcessExecution:
+    """`argv` runs as an attempt of the grant's run, in the job's environment.
+
+    Args:
+        passed: further descriptors for the child; closed here, whatever happens.
+        more: further descriptors to read, taken over once this has returned.
+
+    Raises:
+        SpawnFailed: it could not be started; nothing of it runs.
+
+    Cancellation:
+        A process that has been started in the meantime is killed.
+    """
+    output = OutputWriter(
+        around.output_dir, grant.run.id, grant.run.claim, limit=around.output_limit, clock=around.clock
+    )
+    spawned = await _spawned(lambda: _spawn(grant, argv, around, spawner, passed), passed)
+    belonging = Belonging(
+        store_id=around.store_id, run_id=grant.run.id, claim=grant.run.claim, session=spawned.session
+    )
+    return ProcessExecution(
+        spawned, belonging=belonging, hooks=hooks, output=output, clock=around.clock, more=more
+    )
+
+
+async def _spawned(spawn: Callable[[], Spawned], passed: tuple[int, ...]) -> Spawned:
+    try:
+        return await off_loop(spawn, discard=abandon)
+    except NoThread as error:
+        for descriptor in passed:
+            os.close(descriptor)
+        raise SpawnFailed(error.message) from error
+
+
+def _spawn(
+    grant: Grant, argv: tuple[str, ...], around: Surroundings, spawner: Spawner, passed: tuple[int, ...]
+) -> Spawned:
+    """All that touches a disk or the kernel on the way to a process; in a thread."""
+    with contextlib.ExitStack() as stack:
+        for descriptor in passed:
+            stack.callback(os.close, descriptor)
+        definition = grant.definition
+        home = definition.env.get("HOME", around.account.home)
+        cwd = find_directory(definition.cwd, home)
+        environment = build_environment(grant, around, cwd=cwd, progress_fd=spawner.progress_fd)
+        program = find_program(argv[0], path=environment["PATH"], cwd=cwd)
+        return spawner.spawn(
+            Launch(
+                program=program,
+                argv=argv,
+                environment=environment,
+                cwd=cwd,
+                stdin=definition.stdin,
+                passed=passed,
+            )
+        )
+
+
+def _argv(action: Action) -> tuple[str, ...]:
+    match action:
+        case CommandAction():
+            return action.argv
+        case ShellAction():
+            return (SHELL, "-c", action.line)
+        case _:
+            raise SpawnFailed(f"a {action.kind} action is not a command")

@@ -1,0 +1,39 @@
+"""The executor that the engine is given: sends each attempt to the one for its kind of action."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from scheduler.engine.ports import AttemptHooks, Execution
+from scheduler.executors.command import CommandExecutor
+from scheduler.executors.python import PythonExecutor
+from scheduler.executors.spawn import Spawner
+from scheduler.executors.surroundings import Surroundings
+from scheduler.model.jobs import CommandAction, PythonAction, ShellAction
+from scheduler.model.runs import Grant
+
+
+class Executors:
+    """Starts attempts of every kind. Fulfils `engine.ports.Executor`.
+
+    Make it early in the life of the process: the progress pipe gets the lowest descriptor free now.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._spawner = Spawner()
+        self._commands = CommandExecutor(around, self._spawner)
+        self._handlers = PythonExecutor(around, self._spawner)
+
+    async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
+        action = grant.definition.action
+        match action:
+            case CommandAction() | ShellAction():
+                return await self._commands.start(grant, hooks)
+            case PythonAction():
+                return await self._handlers.start(grant, hooks)
+            case _:
+                assert_never(action)
+
+    def close(self) -> None:
+        """Nothing can be started any more; what runs goes on."""
+        self._spawner.close()

@@ -1,0 +1,110 @@
+"""One process of an attempt from its start to its end: output, progress, exit, and what it leaves behind.
+
+The attempt ends when the *main* process ends. Its pipes get two seconds more, for what is still on its way
+through a `tee`; a background process that holds them open for longer changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.clock import Clock, Micros
+from scheduler.engine.ports import AttemptHooks, Ended, EndKind
+from scheduler.errors import SpawnFailed
+from scheduler.executors.capture import OutputWriter
+from scheduler.executors.ending import end_processes
+from scheduler.executors.output import Stream
+from scheduler.executors.processes import Belonging, session_members
+from scheduler.executors.progress import ProgressReader
+from scheduler.executors.pump import Pump, Sink
+from scheduler.executors.relay import HookRelay
+from scheduler.executors.spawn import Spawned, abandon, exited, reap
+from scheduler.executors.threads import NoThread, off_loop
+
+PIPE_WAIT: Final = 2.0
+"""Seconds that the pipes may stay open after the end of the main process."""
+
+
+class ProcessExecution:
+    """A started process, watched until its end. Fulfils `engine.ports.Execution`.
+
+    Args:
+        spawned: the process; taken over, with its pipes.
+        belonging: what is to be ended with it.
+        more: further descriptors to read, each with its sink (a child's channel).
+
+    Raises:
+        SpawnFailed: it could not be watched; it was killed.
+    """
+
+    def __init__(
+        self,
+        spawned: Spawned,
+        *,
+        belonging: Belonging,
+        hooks: AttemptHooks,
+        output: OutputWriter,
+        clock: Clock,
+        more: Mapping[int, Sink] | None = None,
+    ) -> None:
+        self._spawned = spawned
+        self._belonging = belonging
+        self._clock = clock
+        self._pump = _begin_pump(spawned, HookRelay(hooks), output, more or {})
+        hooks.child_started(spawned.pid, spawned.session.ticks)
+        self._end = asyncio.create_task(self._watch())
+
+    async def wait(self) -> Ended:
+        return await asyncio.shield(self._end)
+
+    async def end(self, grace: Micros) -> bool:
+        return await end_processes(self._belonging.processes, clock=self._clock, grace=grace)
+
+    async def _watch(self) -> Ended:
+        await exited(self._spawned.pid)
+        if not await self._pump.drained(PIPE_WAIT):
+            self._pump.discard()
+        # Counted before the main process is reaped: until then its pid, and so the session's id, is ours.
+        left_behind = await self._count_left()
+        return ended_as(reap(self._spawned.child), left_behind)
+
+    async def _count_left(self) -> int:
+        try:
+            return len(await off_loop(lambda: session_members(self._spawned.session)))
+        except (NoThread, OSError):
+            return 0
+
+
+def ended_as(exit_code: int | None, left_behind: int) -> Ended:
+    """The facts of a process's end; an exit status that we did not get is told, and is not exit code 0."""
+    if exit_code is None:
+        message = "the exit status was taken by somebody else; how the command ended is not known"
+        return Ended(kind=EndKind.EXITED, message=message, left_behind=left_behind)
+    if exit_code < 0:
+        return Ended(kind=EndKind.SIGNALLED, signal=-exit_code, left_behind=left_behind)
+    return Ended(kind=EndKind.EXITED, exit_code=exit_code, left_behind=left_behind)
+
+
+def _begin_pump(spawned: Spawned, relay: HookRelay, output: OutputWriter, more: Mapping[int, Sink]) -> Pump:
+    def keep(stream: Stream) -> Sink:
+        def sink(data: bytes) -> None:
+            output.write(stream, data)
+            relay.output_seen(len(data))
+
+        return sink
+
+    sinks: dict[int, Sink] = {
+        spawned.stdout: keep(Stream.STDOUT),
+        spawned.stderr: keep(Stream.STDERR),
+        spawned.progress: ProgressReader(relay.progressed).feed,
+        **more,
+    }
+    try:
+        pump = Pump(sinks, on_over=output.close)
+        pump.start()
+    except (NoThread, OSError) as error:
+        abandon(spawned)
+        raise SpawnFailed(f"the command's output cannot be read, so it was ended at once: {error}") from error
+    return pump

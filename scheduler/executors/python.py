@@ -1,0 +1,117 @@
+"""Python handlers as attempts: an async one as a task on the loop, any other in a child process of its own.
+
+Imports happen off the loop. A handler that cannot be imported raises `HandlerBroken`, so that its job is told
+apart from one that merely failed. The child is the business of `handler_process`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scheduler.engine.ports import AttemptHooks, Execution
+from scheduler.errors import HandlerBroken, SpawnFailed
+from scheduler.executors.capture import OutputWriter
+from scheduler.executors.context import Call, Channels, Fields, HandlerContext
+from scheduler.executors.environment import args_of, idempotency_key, zone_of
+from scheduler.executors.handler_process import start_handler_process
+from scheduler.executors.loading import Handler, is_async, load_handler
+from scheduler.executors.outcome import traceback_of
+from scheduler.executors.output import Stream
+from scheduler.executors.progress import parse_fields
+from scheduler.executors.relay import HookRelay
+from scheduler.executors.spawn import Spawner
+from scheduler.executors.surroundings import Surroundings
+from scheduler.executors.task import TaskExecution
+from scheduler.executors.threads import NoThread, off_loop
+from scheduler.model.jobs import PythonAction
+from scheduler.model.runs import Grant
+
+
+class PythonExecutor:
+    """Starts python actions. Fulfils `engine.ports.Executor`.
+
+    `start` raises `HandlerBroken` where the handler cannot be imported or called.
+    """
+
+    def __init__(self, around: Surroundings, spawner: Spawner) -> None:
+        self._around = around
+        self._spawner = spawner
+
+    async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
+        action = grant.definition.action
+        if not isinstance(action, PythonAction):
+            raise SpawnFailed(f"a {action.kind} action is not a python handler")
+        call = _call_of(grant, self._around)
+        handler = None if action.process else await self._load(grant, action.handler)
+        if handler is not None and is_async(handler):
+            return self._start_task(grant, hooks, handler, call)
+        return await start_handler_process(
+            grant, hooks, handler=action.handler, call=call, around=self._around, spawner=self._spawner
+        )
+
+    async def _load(self, grant: Grant, spec: str) -> Handler | None:
+        """The handler, or None where only a fresh process can tell.
+
+        Raises:
+            HandlerBroken: it cannot be imported; the traceback is in the run's output.
+        """
+        try:
+            return await off_loop(lambda: load_handler(spec, self._around.python_path))
+        except NoThread as error:
+            raise SpawnFailed(error.message) from error
+        except HandlerBroken as error:
+            # A name that is missing here may have been written since this process imported the module.
+            if isinstance(error.__cause__, AttributeError):
+                return None
+            if error.__cause__ is not None:
+                output = self._output(grant)
+                output.write(Stream.STDERR, traceback_of(error.__cause__))
+                output.close()
+            raise
+
+    def _start_task(self, grant: Grant, hooks: AttemptHooks, handler: Handler, call: Call) -> Execution:
+        output = self._output(grant)
+        context = HandlerContext(call, _channels(hooks, output), self._around.clock)
+        return TaskExecution(handler, context, output=output, clock=self._around.clock)
+
+    def _output(self, grant: Grant) -> OutputWriter:
+        around, run = self._around, grant.run
+        return OutputWriter(
+            around.output_dir, run.id, run.claim, limit=around.output_limit, clock=around.clock
+        )
+
+
+def _channels(hooks: AttemptHooks, output: OutputWriter) -> Channels:
+    relay = HookRelay(hooks)
+
+    def tell(fields: Fields) -> None:
+        report = parse_fields(fields)
+        if report is not None:
+            relay.progressed(report)
+
+    def write(line: bytes) -> None:
+        output.write(Stream.STDERR, line)
+        relay.output_seen(len(line))
+
+    return Channels(tell=tell, wish=hooks.wish, write=write)
+
+
+def _call_of(grant: Grant, around: Surroundings) -> Call:
+    """What the handler is told.
+
+    Raises:
+        SpawnFailed: the arguments are not a JSON object, so they cannot be keyword arguments.
+    """
+    args: Any = json.loads(args_of(grant))
+    if not isinstance(args, dict):
+        raise SpawnFailed("the arguments of a python handler are a JSON object: its keyword arguments")
+    return Call(
+        job_id=grant.run.job,
+        run_id=grant.run.id,
+        attempt=grant.run.attempt,
+        fire_time=grant.run.fire_time,
+        timezone=zone_of(grant, around),
+        args=args,
+        idempotency_key=idempotency_key(grant),
+    )

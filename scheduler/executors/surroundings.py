@@ -1,0 +1,66 @@
+"""What every attempt is given by the daemon it runs under, whatever its job."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from scheduler.clock import Clock
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Fixed, not the daemon's own: a job finds the same programs however the daemon was started."""
+
+DEFAULT_OUTPUT_LIMIT: Final = 10 << 20
+
+Mask = Callable[[Iterable[str]], None]
+"""Takes values that must not be printed by anyone from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The user that attempts run as."""
+
+    name: str
+    home: str
+
+
+def own_account() -> Account:
+    """The daemon's own user, from the password database; a uid without an entry lives in `/`."""
+    try:
+        entry = pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return Account(name=str(os.geteuid()), home="/")
+    return Account(name=entry.pw_name, home=entry.pw_dir or "/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The daemon's side of an attempt.
+
+    Attributes:
+        clock: measures graces, stamps output.
+        output_dir: where output is kept; made private when it is first needed.
+        output_limit: bytes kept on disk of one attempt's output, marks included.
+        socket_path: of the control API, told to the attempt.
+        store_id: of the store that the run is recorded in; marks our processes.
+        python_path: further directories that handlers are imported from.
+        mask: told the values read from an `env_file` before anything can print them.
+        timezone: of jobs whose definition names none.
+        account: whose PATH HOME USER LOGNAME an attempt gets.
+        path: the PATH of an attempt whose job sets none.
+    """
+
+    clock: Clock
+    output_dir: Path
+    socket_path: str
+    store_id: str
+    mask: Mask
+    output_limit: int = DEFAULT_OUTPUT_LIMIT
+    python_path: tuple[str, ...] = ()
+    timezone: str = "UTC"
+    account: Account = field(default_factory=own_account)
+    path: str = DEFAULT_PATH

@@ -1,0 +1,86 @@
+"""An async handler as a task on the daemon's loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scheduler.clock import Clock, Micros
+from scheduler.engine.ports import Ended, EndKind
+from scheduler.executors.capture import OutputWriter
+from scheduler.executors.contain import handler_task
+from scheduler.executors.context import HandlerContext
+from scheduler.executors.loading import Handler
+from scheduler.executors.outcome import Outcome, OutcomeKind, of_error, of_return, traceback_of
+from scheduler.executors.output import Stream
+
+
+class TaskExecution:
+    """A started handler. Fulfils `engine.ports.Execution`.
+
+    Args:
+        output: closed when the handler has ended.
+        clock: measures the grace of `end`.
+    """
+
+    def __init__(
+        self, handler: Handler, context: HandlerContext, *, output: OutputWriter, clock: Clock
+    ) -> None:
+        self._output = output
+        self._clock = clock
+        self._cancel_asked = False
+        loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._task = handler_task(loop, self._call(handler, context))
+        self._task.add_done_callback(self._settle)
+
+    async def wait(self) -> Ended:
+        return await asyncio.shield(self._ended)
+
+    async def end(self, grace: Micros) -> bool:
+        if self._task.done():
+            return True
+        self._cancel_asked = True
+        self._task.cancel()
+        patience = asyncio.create_task(self._clock.sleep(grace))
+        try:
+            await asyncio.wait({self._task, patience}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+        return self._task.done()
+
+    async def _call(self, handler: Handler, context: HandlerContext) -> Outcome:
+        """What came of the call. INVARIANT: nothing that a handler raises reaches the loop, but a cancel."""
+        try:
+            return of_return(await handler(context, **context.args))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: failures both
+            self._output.write(Stream.STDERR, traceback_of(error))
+            return of_error(error)
+
+    def _settle(self, task: asyncio.Task[Outcome]) -> None:
+        self._output.close()
+        if not task.cancelled():
+            self._ended.set_result(ended_from(task.result()))
+        elif self._cancel_asked:
+            self._ended.set_result(Ended(kind=EndKind.CANCELLED))
+        else:
+            message = "CancelledError: the handler was cancelled from inside, not by the scheduler"
+            self._ended.set_result(Ended(kind=EndKind.RAISED, message=message))
+
+
+def ended_from(outcome: Outcome, *, left_behind: int = 0) -> Ended:
+    """The outcome of a handler in the engine's words."""
+    kinds = {
+        OutcomeKind.RETURNED: EndKind.RETURNED,
+        OutcomeKind.RAISED: EndKind.RAISED,
+        OutcomeKind.RETRY_ASKED: EndKind.RETRY_ASKED,
+    }
+    return Ended(
+        kind=kinds[outcome.kind],
+        result=outcome.result,
+        completed=outcome.completed,
+        retry_after=outcome.retry_after,
+        message=outcome.message,
+        left_behind=left_behind,
+    )

@@ -1,0 +1,124 @@
+"""The daemon's numbers, in the OpenMetrics text format.
+
+Promises: a registry of its own, nothing global; names begin with `scheduler_`; the number of time series
+is bounded, whatever the jobs are called: no label bears the id of a job or run. Durations come in as
+microseconds and go out as seconds, the unit of the format. Serving the text is left to the control API.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from scheduler.clock import Micros, seconds
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+LABEL_LIMIT: Final = 32
+"""Values of one label; the words of the closed lists fit, anything beyond is counted as `other`."""
+
+_LATENESS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3_600, 86_400)
+_DURATION: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
+_COMMIT: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+_BATCH: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_LAG: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+
+
+class Metrics:
+    """What happened, counted where it happened; each method is one fact."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._labels: dict[str, set[str]] = {}
+        self._fires = Counter(
+            "scheduler_fires", "Fire times that made a run.", ["trigger"], registry=registry
+        )
+        self._lateness = _histogram("fire_lateness_seconds", "From due to fired.", _LATENESS, registry)
+        self._durations = Histogram(
+            "scheduler_run_duration_seconds",
+            "From the start of an attempt to its recorded end.",
+            ["outcome"],
+            buckets=_DURATION,
+            registry=registry,
+        )
+        self._live = Gauge("scheduler_live_runs", "Runs that take a slot.", registry=registry)
+        self._queued = Gauge("scheduler_queued_runs", "Runs that wait for a slot.", registry=registry)
+        self._skips = Counter(
+            "scheduler_non_runs", "Fire times without a run.", ["reason"], registry=registry
+        )
+        self._recoveries = Counter(
+            "scheduler_recoveries", "Dead claims that were released.", ["outcome"], registry=registry
+        )
+        self._fenced = _counter("fenced_writes", "Write-backs that came with an old claim.", registry)
+        self._preserved = _counter(
+            "pauses_preserved", "Write-backs that met a pause, which stayed.", registry
+        )
+        self._renewals = _counter("lease_renewals", "Leases that were renewed.", registry)
+        self._commits = _histogram("store_commit_seconds", "Time of a store commit.", _COMMIT, registry)
+        self._batches = _histogram("store_commit_batch", "Requests in one store commit.", _BATCH, registry)
+        self._lag = _histogram("loop_lag_seconds", "How late the event loop came back.", _LAG, registry)
+
+    def fired(self, trigger: str, lateness: Micros) -> None:
+        """A fire time made a run, `lateness` after it was due."""
+        self._fires.labels(self._bounded("trigger", trigger)).inc()
+        self._lateness.observe(seconds(lateness))
+
+    def skipped(self, reason: str, count: int = 1) -> None:
+        """`count` fire times made no run."""
+        self._skips.labels(self._bounded("reason", reason)).inc(count)
+
+    def run_ended(self, outcome: str, duration: Micros) -> None:
+        """An attempt ended after `duration`, and its outcome is recorded."""
+        self._durations.labels(self._bounded("outcome", outcome)).observe(seconds(duration))
+
+    def runs_counted(self, *, live: int, queued: int) -> None:
+        """So many runs take a slot and wait for one, by the latest count."""
+        self._live.set(live)
+        self._queued.set(queued)
+
+    def recovered(self, outcome: str) -> None:
+        """A dead claim was released, and its run became `outcome`."""
+        self._recoveries.labels(self._bounded("outcome", outcome)).inc()
+
+    def write_fenced(self) -> None:
+        """A write-back came with an old claim and changed nothing."""
+        self._fenced.inc()
+
+    def pause_preserved(self) -> None:
+        """A write-back met a pause, which stayed."""
+        self._preserved.inc()
+
+    def leases_renewed(self, count: int) -> None:
+        """One heartbeat renewed `count` leases."""
+        self._renewals.inc(count)
+
+    def committed(self, duration: Micros, requests: int) -> None:
+        """The store committed `requests` at once, in `duration`."""
+        self._commits.observe(seconds(duration))
+        self._batches.observe(requests)
+
+    def loop_lagged(self, lag: Micros) -> None:
+        """The event loop came back `lag` later than asked."""
+        self._lag.observe(seconds(lag))
+
+    def render(self) -> bytes:
+        """Everything counted so far as OpenMetrics text, of type `CONTENT_TYPE`."""
+        text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]  # untyped there
+        return text
+
+    def _bounded(self, label: str, value: str) -> str:
+        known = self._labels.setdefault(label, set())
+        if value not in known and len(known) >= LABEL_LIMIT:
+            return "other"
+        known.add(value)
+        return str(value)
+
+
+def _counter(name: str, text: str, registry: CollectorRegistry) -> Counter:
+    return Counter(f"scheduler_{name}", text, registry=registry)
+
+
+def _histogram(name: str, text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:
+    return Histogram(f"scheduler_{name}", text, buckets=buckets, registry=registry)

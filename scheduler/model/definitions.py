@@ -1,0 +1,209 @@
+"""Definitions as text: the canonical JSON that the store keeps, and back.
+
+The text has the keys of the job file, sorted, with defaults left out, durations as seconds and times as
+RFC 3339 in UTC. What the daemon's own file lends to a job (time zone, default timeout, calendars) is
+already in it. So the text alone says all about a job, and two definitions are the same exactly when their
+texts are.
+
+`decode` trusts its input, for it reads what was checked before it was written: `config.jobmodel` is where
+a definition of an author is judged. The store decodes each revision once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import datetime
+from typing import Any, Final
+
+from scheduler.clock import SECOND, Micros, rfc3339, to_micros
+from scheduler.model.jobs import (
+    Action,
+    Backoff,
+    CatchUp,
+    CommandAction,
+    JobDefinition,
+    JobId,
+    JsonValue,
+    OnCrash,
+    Overlap,
+    PythonAction,
+    RetryPolicy,
+    ShellAction,
+)
+from scheduler.model.triggers import At, Cron, Delay, Every, Exclusions, Manual, Schedule, Trigger
+
+TRIGGER_KEYS: Final = ("cron", "every", "delay", "at", "manual")
+ACTION_KEYS: Final = ("command", "shell", "python")
+
+
+def canonical(source: Mapping[str, JsonValue]) -> str:
+    """The one text of a definition.
+
+    Args:
+        source: the keys of the job file; durations in seconds, times as RFC 3339 text in UTC (see
+            `wire_seconds` and `wire_time`). Defaults may be there: they are left out, but for the time
+            zone, whose default for an author is the daemon's: the text, sent back, means the same.
+    """
+    kept = {"timezone": "UTC"} | _without_defaults(source, _DEFAULTS)
+    retry = source.get("retry")
+    if isinstance(retry, Mapping):
+        kept["retry"] = _without_defaults(retry, _RETRY_DEFAULTS)
+        if not kept["retry"]:
+            del kept["retry"]
+    return json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def decode(job_id: JobId | str, source: str) -> JobDefinition:
+    """The definition that a canonical text stands for.
+
+    Raises:
+        Invalid: its time zone is no longer known to this machine.
+    """
+    given: dict[str, Any] = json.loads(source)
+    values = {key: _READERS[key](value) for key, value in given.items() if key in _READERS}
+    return JobDefinition(
+        id=JobId(job_id),
+        source=source,
+        schedule=_schedule(JobId(job_id), given),
+        action=_action(given),
+        **values,
+    )
+
+
+def wire_seconds(duration: Micros) -> int | float:
+    """The duration in seconds: a whole number wherever it is one, so that it has one text."""
+    whole, rest = divmod(duration, SECOND)
+    return whole if rest == 0 else duration / SECOND
+
+
+def wire_time(instant: Micros) -> str:
+    """The instant as RFC 3339 text in UTC: one text on every machine, whatever its tz database."""
+    return str(rfc3339(instant))
+
+
+def _duration(value: float) -> Micros:
+    return round(value * SECOND)
+
+
+def _instant(value: str | None) -> Micros | None:
+    return None if value is None else to_micros(datetime.fromisoformat(value))
+
+
+def _retry(value: Mapping[str, Any]) -> RetryPolicy:
+    return RetryPolicy(**{key: _RETRY_READERS[key](item) for key, item in value.items()})
+
+
+def _trigger(given: Mapping[str, Any]) -> Trigger:
+    """The trigger that the one trigger key names; `start_at` is the anchor of an `every`."""
+    if "cron" in given:
+        return Cron(given["cron"], given.get("timezone", "UTC"))
+    if "every" in given:
+        return Every(_duration(given["every"]), _instant(given.get("start_at")) or 0)
+    if "delay" in given:
+        return Delay(_duration(given["delay"]))
+    if "at" in given:
+        return At(to_micros(datetime.fromisoformat(given["at"])))
+    return Manual()
+
+
+def _schedule(job_id: JobId, given: Mapping[str, Any]) -> Schedule:
+    return Schedule(
+        trigger=_trigger(given),
+        start_at=_instant(given.get("start_at")),
+        end_at=_instant(given.get("end_at")),
+        exclusions=Exclusions(tuple(given.get("except", ())), given.get("timezone", "UTC")),
+        jitter=_duration(given.get("jitter", 0)),
+        job_id=job_id,
+    )
+
+
+def _action(given: Mapping[str, Any]) -> Action:
+    if "command" in given:
+        return CommandAction(argv=tuple(given["command"]))
+    if "shell" in given:
+        return ShellAction(line=given["shell"])
+    return PythonAction(handler=given["python"], process=given.get("process", False))
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+# Keys of the text that are fields of the definition; trigger, action and schedule keys have functions of
+# their own above. `batch` is not read yet: no author can write one (`config.jobmodel` refuses it).
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "description": _as_is,
+    "timezone": _as_is,
+    "args": _as_is,
+    "env": _as_is,
+    "env_file": _as_is,
+    "cwd": _as_is,
+    "stdin": _as_is,
+    "timeout": _duration,
+    "stall_timeout": _duration,
+    "kill_grace": _duration,
+    "success_exit_codes": tuple,
+    "complete_exit_codes": tuple,
+    "overlap": Overlap,
+    "max_running": _as_is,
+    "queue_limit": _as_is,
+    "labels": tuple,
+    "group": _as_is,
+    "priority": _as_is,
+    "catch_up": CatchUp,
+    "catch_up_window": _duration,
+    "catch_up_limit": _as_is,
+    "late_after": _duration,
+    "max_runs": _as_is,
+    "on_crash": OnCrash,
+    "max_crashes": _as_is,
+    "max_failures": _as_is,
+    "enabled": _as_is,
+    "keep_runs": _as_is,
+    "retry": _retry,
+}
+_RETRY_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "attempts": _as_is,
+    "delay": _duration,
+    "backoff": Backoff,
+    "max_delay": _duration,
+    "exit_codes": tuple,
+}
+
+
+def _default(field: Field[Any], reader: Callable[[Any], Any]) -> Any:
+    """A field's default as the text would have it."""
+    value: Any = field.default if field.default_factory is MISSING else field.default_factory()
+    if reader is _duration and value is not None:
+        return wire_seconds(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _defaults(kind: type, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, JsonValue]:
+    return {
+        field.name: _default(field, readers[field.name]) for field in fields(kind) if field.name in readers
+    }
+
+
+def _without_defaults(
+    source: Mapping[str, JsonValue], defaults: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    return {
+        key: value
+        for key, value in source.items()
+        if value is not None and not (key in defaults and value == defaults[key])
+    }
+
+
+_RETRY_DEFAULTS: Final = _defaults(RetryPolicy, _RETRY_READERS)
+# What a key says that does nothing has no place in the text, for it would make two texts of one definition.
+_DEFAULTS: Final[Mapping[str, JsonValue]] = {
+    **_defaults(JobDefinition, {key: _READERS[key] for key in _READERS.keys() - {"retry", "timezone"}}),
+    "jitter": 0,
+    "except": [],
+    "process": False,
+    "control": False,
+    "isolate": "none",
+}

@@ -1,0 +1,239 @@
+"""What is to be done about a job that is due: which fire times run, which are told as skipped. Pure.
+
+The cost is that of the runs wanted, never that of the times missed: the newest due slot is asked of the
+trigger directly and the missed ones are counted by arithmetic (design part 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from scheduler.clock import Micros
+from scheduler.model.jobs import CatchUp, Job, JobDefinition, JobId, Overlap
+from scheduler.model.runs import RunId, RunTrigger, SkipReason
+from scheduler.model.triggers import Schedule
+
+COUNT_CAP: Final = 10_000
+"""Missed times are counted exactly up to here; above it the count is a lower bound and says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A fire time that is to run."""
+
+    run_id: RunId
+    fire_time: Micros
+    trigger: RunTrigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedSpan:
+    """Fire times that do not run: first and last of them, how many, why.
+
+    Attributes:
+        exact: False where `count` is only a lower bound.
+        note: one line for a person, or "".
+    """
+
+    reason: SkipReason
+    first: Micros
+    last: Micros
+    count: int
+    exact: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirePlan:
+    """What FIRE is to write for one job, and all that was assumed of its row.
+
+    Attributes:
+        seen_fire_at: the row's `next_fire_at` that was planned from.
+        seen_revision: the row's revision that was planned from.
+        slots: fire times to run, oldest first.
+        spans: fire times to record as skipped.
+        next_fire_at: the slot after all of these; None when there is none or it depends on a run's end.
+        next_if_skipped: for `delay`: the next slot where no run is made, since no end will set it.
+        due_at: `next_fire_at` plus its jitter.
+    """
+
+    job_id: JobId
+    seen_fire_at: Micros
+    seen_revision: int
+    slots: tuple[Slot, ...]
+    spans: tuple[SkippedSpan, ...]
+    last_fire_at: Micros
+    next_fire_at: Micros | None
+    due_at: Micros | None
+    next_if_skipped: Micros | None = None
+
+
+def plan_fire(job: Job, now: Micros, new_id: Callable[[], RunId]) -> FirePlan | None:
+    """The plan for a job whose `due_at` has come; None if nothing of it is due (the clock stepped back)."""
+    seen = job.next_fire_at
+    if seen is None or job.due_at is None or job.due_at > now:
+        return None
+    definition = job.definition
+    newest = _newest_due(definition.schedule, seen, now)
+    wanted, spans = _decide(definition, seen, newest, now)
+    slots = tuple(
+        Slot(run_id=new_id(), fire_time=at, trigger=_cause(definition, at, now)) for at in wanted
+    )
+    following, after_skip = _following(definition.schedule, newest, now)
+    return FirePlan(
+        job_id=job.id,
+        seen_fire_at=seen,
+        seen_revision=job.revision,
+        slots=slots,
+        spans=(*excluded_spans(definition.schedule, job.last_fire_at, newest), *spans),
+        last_fire_at=newest,
+        next_fire_at=following,
+        due_at=None if following is None else definition.schedule.due_at(following),
+        next_if_skipped=after_skip,
+    )
+
+
+def missed_span(
+    schedule: Schedule, first: Micros, last: Micros, reason: SkipReason, note: str = ""
+) -> SkippedSpan:
+    """One record for every fire time in [first, last], both of them fire times."""
+    counted = max(1, schedule.count_fires(first - 1, last, COUNT_CAP))
+    exact = counted <= COUNT_CAP
+    count = min(counted, COUNT_CAP)
+    words = note if exact else f"{note}; at least {COUNT_CAP} fire times".lstrip("; ")
+    return SkippedSpan(reason=reason, first=first, last=last, count=count, exact=exact, note=words)
+
+
+def excluded_spans(
+    schedule: Schedule, after: Micros | None, until: Micros
+) -> tuple[SkippedSpan, ...]:
+    """The record of fire times that `except` took out of (after, until); none before a first fire."""
+    if not schedule.exclusions or after is None:
+        return ()
+    counted = schedule.excluded_between(after, until, COUNT_CAP)
+    first, last = schedule.trigger.next_fire(after), schedule.trigger.last_fire(until - 1)
+    if counted == 0 or first is None or last is None:
+        return ()
+    exact = counted <= COUNT_CAP
+    note = "taken out by except" if exact else f"taken out by except; at least {COUNT_CAP} fire times"
+    count = min(counted, COUNT_CAP)
+    reason = SkipReason.EXCLUDED
+    return (SkippedSpan(reason=reason, first=first, last=last, count=count, exact=exact, note=note),)
+
+
+def _newest_due(schedule: Schedule, seen: Micros, now: Micros) -> Micros:
+    """The latest slot whose own due moment (slot + jitter) has come; never before the one on the row."""
+    newest = schedule.last_fire(now)
+    while newest is not None and newest > seen and schedule.due_at(newest) > now:
+        newest = schedule.last_fire(newest - 1)
+    return seen if newest is None else max(seen, newest)
+
+
+def _decide(
+    definition: JobDefinition, first: Micros, newest: Micros, now: Micros
+) -> tuple[list[Micros], list[SkippedSpan]]:
+    wanted = _wanted(definition, first, newest, now)
+    schedule = definition.schedule
+    if not wanted:
+        return [], [missed_span(schedule, first, newest, SkipReason.MISFIRE, _why(definition))]
+    if wanted[0] == first:
+        return wanted, []
+    before = schedule.last_fire(wanted[0] - 1)
+    last = first if before is None else max(first, before)
+    return wanted, [missed_span(schedule, first, last, SkipReason.MISFIRE, _why(definition))]
+
+
+def _wanted(definition: JobDefinition, first: Micros, newest: Micros, now: Micros) -> list[Micros]:
+    late = now - newest
+    if first == newest and late <= definition.late_after:
+        return [newest]
+    match definition.catch_up:
+        case CatchUp.LATEST:
+            return [newest] if late <= definition.catch_up_window else []
+        case CatchUp.SKIP:
+            return [newest] if late <= definition.late_after else []
+        case CatchUp.ALL:
+            return _within_window(definition, first, newest, now)
+
+
+def _within_window(
+    definition: JobDefinition, first: Micros, newest: Micros, now: Micros
+) -> list[Micros]:
+    """The newest `catch_up_limit` due slots inside the window, oldest first."""
+    oldest = max(first, now - definition.catch_up_window)
+    wanted: list[Micros] = []
+    slot: Micros | None = newest
+    while slot is not None and slot >= oldest and len(wanted) < definition.catch_up_limit:
+        wanted.append(slot)
+        slot = definition.schedule.last_fire(slot - 1)
+    return wanted[::-1]
+
+
+def _cause(definition: JobDefinition, fire_time: Micros, now: Micros) -> RunTrigger:
+    late = now - definition.schedule.due_at(fire_time) > definition.late_after
+    return RunTrigger.CATCH_UP if late else RunTrigger.SCHEDULE
+
+
+def _why(definition: JobDefinition) -> str:
+    return f'found late; catch_up = "{definition.catch_up}"'
+
+
+def _following(
+    schedule: Schedule, newest: Micros, now: Micros
+) -> tuple[Micros | None, Micros | None]:
+    """The slot after `newest`; for `delay` only the end of the run, or a skip, gives one."""
+    if schedule.trigger.kind == "delay":
+        return None, schedule.next_fire(now)
+    return schedule.next_fire(newest), None
+
+
+class Admission(Enum):
+    """What becomes of a start that is due now."""
+
+    CLAIM = auto()
+    QUEUE = auto()
+    REPLACE = auto()
+    SKIP_OVERLAP = auto()
+    SKIP_QUEUE_FULL = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """The rows that stand in the way of a start, counted in its own transaction.
+
+    Attributes:
+        live: runs of the job that take a slot.
+        recovering: those of them whose owner is gone and whose processes are being ended.
+        queued: runs of the job that wait for a slot.
+        room: a claim fits into the global and group limits.
+    """
+
+    live: int
+    recovering: int
+    queued: int
+    room: bool
+
+
+def admit(
+    overlap: Overlap, max_running: int, queue_limit: int, seen: Occupancy, *, in_turn: bool = False
+) -> Admission:
+    """The decision for one start; `in_turn` queues what `skip` would drop (`catch_up = "all"`).
+
+    # INVARIANT: I2, at most `max_running` live runs per job: CLAIM only while `live + queued` leaves a slot.
+    """
+    free = Admission.CLAIM if seen.room else Admission.QUEUE
+    taken = seen.live + seen.queued
+    if taken < (max_running if overlap is Overlap.ALLOW else 1):
+        return free
+    if in_turn or (seen.live == seen.recovering and seen.queued == 0):
+        return Admission.QUEUE
+    match overlap:
+        case Overlap.SKIP | Overlap.ALLOW:
+            return Admission.SKIP_OVERLAP
+        case Overlap.QUEUE:
+            return Admission.QUEUE if seen.queued < queue_limit else Admission.SKIP_QUEUE_FULL
+        case Overlap.CANCEL_RUNNING:
+            return Admission.REPLACE

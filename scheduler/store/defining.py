@@ -1,0 +1,248 @@
+"""Definitions come, change and go, inside one transaction (a reload, or one API call).
+
+A change writes the operator's columns and recomputes the next slot; it never lifts a pause, touches a
+claim, or forgets a fire time that was due: those are told as `edited`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from scheduler.clock import Micros
+from scheduler.errors import Conflict, NotFound, Stale
+from scheduler.model.jobs import Job, JobDefinition, JobStatus, Origin
+from scheduler.model.runs import RunReason, SkipReason
+from scheduler.rules.planning import missed_span
+from scheduler.store.finishing import cancel_rest, end_job_if_exhausted
+from scheduler.store.operating import held_back, live_job, next_from_now, unfinished
+from scheduler.store.protocol import ChangeKind, DefinitionChange, Operated
+from scheduler.store.rows import job_of
+from scheduler.store.starting import one_skipped, tell_skipped
+from scheduler.store.transaction import Transaction
+
+
+def apply(tx: Transaction, change: DefinitionChange) -> Operated:
+    """One change, whole."""
+    match change.kind:
+        case ChangeKind.ADD:
+            return _add(tx, change)
+        case ChangeKind.CHANGE:
+            return _change(tx, change)
+        case ChangeKind.REMOVE:
+            return _remove(tx, change)
+        case ChangeKind.MOVE:
+            return _move(tx, change)
+
+
+def _add(tx: Transaction, change: DefinitionChange) -> Operated:
+    definition = _definition(change)
+    row = tx.one("live_job", id=change.job_id)
+    if row is not None and row["removed_at"] is None:
+        raise _taken(job_of(row))
+    revision = tx.next_revision()
+    if row is None:
+        _insert(tx, change, definition, revision)
+    else:
+        _restore(tx, change, definition, job_of(row), revision)
+    tx.record("add", change.peer, job=change.job_id, detail=_told(change))
+    completed = _end_if_past(tx, live_job(tx, change.job_id))
+    return _operated(tx, change, completed=completed)
+
+
+def _taken(job: Job) -> Conflict:
+    if job.origin is Origin.FILE:
+        return Conflict(
+            f"job {job.id} is defined in {job.origin_file}", hint="choose another id, or edit that file"
+        )
+    return Conflict(
+        f"job {job.id} exists already, made through the API",
+        hint=f"replace it (schedctl edit {job.id}) or choose another id",
+    )
+
+
+def _insert(
+    tx: Transaction, change: DefinitionChange, definition: JobDefinition, revision: int
+) -> None:
+    next_fire_at = definition.schedule.next_fire(tx.now) if definition.enabled else None
+    tx.execute(
+        "insert_job",
+        id=change.job_id,
+        **_columns(definition),
+        revision=revision,
+        origin=change.origin,
+        origin_file=change.origin_file,
+        **_slot(definition, next_fire_at),
+    )
+
+
+def _restore(
+    tx: Transaction, change: DefinitionChange, definition: JobDefinition, tombstone: Job, revision: int
+) -> None:
+    """Putting a job back restores its pause; what it was doing before is another incarnation's business."""
+    following = definition.schedule.next_fire(tx.now)
+    fires = definition.enabled and tombstone.status is not JobStatus.PAUSED
+    written = tx.execute(
+        "restore_job",
+        id=change.job_id,
+        **_columns(definition),
+        revision=revision,
+        origin=change.origin,
+        origin_file=change.origin_file,
+        held_from=None if fires else following,
+        seen_revision=tombstone.revision,
+        **_slot(definition, following if fires else None),
+    )
+    if written != 1:
+        raise Conflict(f"job {change.job_id} changed meanwhile", hint="repeat")
+    tx.execute("start_incarnation", id=change.job_id, added_revision=revision)
+
+
+def _change(tx: Transaction, change: DefinitionChange) -> Operated:
+    definition = _definition(change)
+    job = _expected(tx, change)
+    if job.definition.source == definition.source:
+        return _operated(tx, change, changed=False)
+    revision = tx.next_revision()
+    if _revives(job, definition):
+        tx.execute("revive_job", id=job.id)
+        tx.execute("start_incarnation", id=job.id, added_revision=job.added_revision)
+        job = live_job(tx, job.id)
+    _tell_edited(tx, job, definition)
+    following = _next_after_edit(tx, job, definition)
+    fires = definition.enabled and job.status is JobStatus.ACTIVE
+    ended = job.status in (JobStatus.COMPLETED, JobStatus.FAILED)
+    written = tx.execute(
+        "change_job",
+        id=job.id,
+        **_columns(definition),
+        revision=revision,
+        origin_file=change.origin_file,
+        held_from=None if fires or ended else following,
+        seen_revision=job.revision,
+        **_slot(definition, following if fires else None),
+    )
+    if written != 1:
+        raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
+    tx.record("edit", change.peer, job=job.id, detail=_told(change))
+    completed = _end_if_past(tx, live_job(tx, job.id))
+    return _operated(tx, change, completed=completed)
+
+
+def _revives(job: Job, definition: JobDefinition) -> bool:
+    """A changed trigger, `end_at` or `max_runs` makes a completed job active from now."""
+    if job.status is not JobStatus.COMPLETED:
+        return False
+    return job.definition.schedule != definition.schedule or job.definition.max_runs != definition.max_runs
+
+
+def _tell_edited(tx: Transaction, job: Job, definition: JobDefinition) -> None:
+    """Slots of the old definition that were due, or held back, are told before it goes."""
+    if job.status is JobStatus.PAUSED:
+        held_back(tx, job, SkipReason.PAUSED)
+    elif not job.enabled:
+        held_back(tx, job, SkipReason.DISABLED)
+    elif job.next_fire_at is not None and job.next_fire_at <= tx.now:
+        if job.definition.schedule == definition.schedule and definition.enabled:
+            return
+        schedule = job.definition.schedule
+        last = max(job.next_fire_at, schedule.last_fire(tx.now) or job.next_fire_at)
+        tell_skipped(tx, job, missed_span(schedule, job.next_fire_at, last, SkipReason.EDITED))
+
+
+def _next_after_edit(tx: Transaction, job: Job, definition: JobDefinition) -> Micros | None:
+    """The next slot of the new definition: an untouched schedule keeps its slot, also one that is due.
+
+    A changed one counts from max(last fire, now - jitter), so that a slot whose jittered start is still
+    to come is not lost and none fires twice.
+    """
+    old, schedule = job.definition.schedule, definition.schedule
+    if job.next_fire_at is not None and old == schedule:
+        return job.next_fire_at
+    if schedule.trigger.kind == "delay":
+        return next_from_now(tx, replace(job, definition=definition))
+    after = tx.now - schedule.jitter if schedule.jitter else tx.now
+    return schedule.next_fire(max(after, job.last_fire_at or 0))
+
+
+def _end_if_past(tx: Transaction, job: Job) -> bool:
+    """A schedule that lies wholly in the past ends its job, and its last slot is told as missed."""
+    ended = end_job_if_exhausted(tx, job)
+    last = job.definition.schedule.last_fire(tx.now)
+    if ended and last is not None and (job.last_fire_at is None or job.last_fire_at < last):
+        note = "lay in the past when the definition came"
+        tell_skipped(tx, job, one_skipped(SkipReason.MISFIRE, last, note))
+    return ended
+
+
+def _remove(tx: Transaction, change: DefinitionChange) -> Operated:
+    job = _expected(tx, change)
+    written = tx.execute(
+        "remove_job", id=job.id, now=tx.now, revision=tx.next_revision(), seen_revision=job.revision
+    )
+    if written != 1:
+        raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
+    cancelled = cancel_rest(tx, job, RunReason.REMOVED, "the job was removed")
+    tx.record("remove", change.peer, job=job.id, detail=_told(change))
+    row = tx.one("live_job", id=job.id)
+    assert row is not None  # noqa: S101 - a tombstone stays
+    return Operated(
+        job=job_of(row), changed=True, in_flight=unfinished(tx, job.id), cancelled=cancelled
+    )
+
+
+def _move(tx: Transaction, change: DefinitionChange) -> Operated:
+    tx.execute("move_file", id=change.job_id, origin_file=change.origin_file)
+    return _operated(tx, change, changed=False)
+
+
+def _expected(tx: Transaction, change: DefinitionChange) -> Job:
+    """The live job, if it is the author's to change and still the one that the author saw."""
+    job = live_job(tx, change.job_id)
+    if job.origin is not change.origin:
+        if job.origin is Origin.FILE:
+            raise Conflict(f"job {job.id} is defined in {job.origin_file}", hint="edit that file, then reload")
+        raise Conflict(f"job {job.id} was made through the API", hint="choose another id in the file")
+    if change.expects is not None and change.expects != job.definition_revision:
+        raise Stale(
+            f"job {job.id} was changed since your copy"
+            f" (yours {change.expects}, now {job.definition_revision})",
+            hint="read it again, then repeat your change",
+        )
+    return job
+
+
+def _definition(change: DefinitionChange) -> JobDefinition:
+    if change.definition is None:
+        raise NotFound(f"the change of job {change.job_id} brings no definition")
+    return change.definition
+
+
+def _columns(definition: JobDefinition) -> dict[str, object]:
+    return {
+        "definition": definition.source,
+        "enabled": definition.enabled,
+        "group_name": definition.group,
+        "max_running": 1 if definition.solo else definition.max_running,
+        "priority": definition.priority,
+    }
+
+
+def _slot(definition: JobDefinition, next_fire_at: Micros | None) -> dict[str, object]:
+    due_at = None if next_fire_at is None else definition.schedule.due_at(next_fire_at)
+    return {"next_fire_at": next_fire_at, "due_at": due_at}
+
+
+def _told(change: DefinitionChange) -> str:
+    return json.dumps({"origin": change.origin, "file": change.origin_file})
+
+
+def _operated(
+    tx: Transaction, change: DefinitionChange, *, changed: bool = True, completed: bool = False
+) -> Operated:
+    return Operated(
+        job=live_job(tx, change.job_id),
+        changed=changed,
+        in_flight=unfinished(tx, change.job_id),
+        completed=completed,
+    )

@@ -1,0 +1,89 @@
+"""Leases inside a transaction: renewed, reported under, looked at, taken over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from scheduler.model.runs import Owner, OwnerId, Run, RunId, Wish
+from scheduler.rules.recovery import ClaimSeen
+from scheduler.store.protocol import Claimant, ClaimRef, Report
+from scheduler.store.rows import run_of
+from scheduler.store.transaction import Transaction
+
+
+def register(tx: Transaction, owner: Owner) -> None:
+    """The process start is on record; crashes before another boot or an orderly stop count no more."""
+    last = tx.one("last_owner")
+    if last is not None and (last["boot_id"] != owner.boot_id or last["stopped_at"] is not None):
+        tx.execute("reset_crashes")
+    tx.execute(
+        "register_owner",
+        id=owner.id,
+        machine_id=owner.machine_id,
+        boot_id=owner.boot_id,
+        pid=owner.pid,
+        start_ticks=owner.start_ticks,
+        now=tx.now,
+    )
+    tx.execute("forget_owners")
+
+
+def sign_off(tx: Transaction, owner: OwnerId) -> None:
+    """The process stopped in order."""
+    tx.execute("sign_off_owner", id=owner, now=tx.now)
+
+
+def renew(tx: Transaction, who: Claimant, claims: Sequence[ClaimRef]) -> dict[RunId, Wish]:
+    """The claims that are still ours, renewed, each with what the operator wants of it."""
+    pairs = json.dumps([[claim.run_id, claim.claim] for claim in claims])
+    rows = tx.all(
+        "renew_claims", owner=who.owner.id, lease_until=tx.now + who.lease, claims=pairs
+    )
+    return {RunId(row["id"]): Wish(row["wish"]) for row in rows}
+
+
+def report(tx: Transaction, reports: Sequence[Report]) -> None:
+    """Signs of life and child identities are on record, where claim and state are still the writer's."""
+    for told in reports:
+        if told.pid is not None:
+            child = {"id": told.run_id, "claim": told.claim, "pid": told.pid}
+            if tx.execute("report_child", pid_ticks=told.pid_ticks, **child):
+                tx.execute("report_attempt_child", **child)
+        if told.progress_at is not None:
+            _report_progress(tx, told)
+
+
+def _report_progress(tx: Transaction, told: Report) -> None:
+    progress = told.progress
+    tx.execute(
+        "report_progress",
+        id=told.run_id,
+        claim=told.claim,
+        progress_at=told.progress_at,
+        done=progress.done if progress else None,
+        total=progress.total if progress else None,
+        failed=progress.failed if progress else None,
+        unknown=progress.unknown if progress else None,
+        progress_message=progress.message if progress else None,
+        cost=told.cost,
+    )
+
+
+def recover(tx: Transaction, claims: Sequence[ClaimSeen]) -> list[Run]:
+    """running -> recovering for every claim that nobody touched since the look.
+
+    # INVARIANT: I8, an outcome or a renewal that landed between look and write wins over the recovery.
+    """
+    taken: list[Run] = []
+    for seen in claims:
+        row = tx.one(
+            "take_for_recovery",
+            id=seen.run_id,
+            claim=seen.claim,
+            owner=seen.owner,
+            lease_until=seen.lease_until,
+        )
+        if row is not None:
+            taken.append(run_of(row))
+    return taken

@@ -1,0 +1,337 @@
+"""The operator's verbs inside a transaction: pause, resume, cancel, retry, skip-next.
+
+They write the operator's columns and nothing else: never a claim, an outcome or a counter (but to 0). A
+run in flight learns of them through its `wish`. Each names in its WHERE the states that it accepts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from scheduler.clock import Micros
+from scheduler.errors import Conflict, NotFound
+from scheduler.model.jobs import Job, JobId, JobStatus, Pause, PauseMode, PauseReason
+from scheduler.model.runs import (
+    Run,
+    RunId,
+    RunReason,
+    RunState,
+    RunTrigger,
+    SkipReason,
+    Wish,
+    new_run_id,
+)
+from scheduler.rules.planning import SkippedSpan, missed_span
+from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
+from scheduler.store.protocol import Cancelled, Finished, Missed, Operated, PauseRequest, Peer, ResumeRequest
+from scheduler.store.rows import job_of, run_of
+from scheduler.store.starting import live_run, tell_skipped
+from scheduler.store.transaction import Transaction
+
+_WISH_OF = {
+    PauseMode.DRAIN: None,
+    PauseMode.ITEM: Wish.HOLD,
+    PauseMode.FREEZE: Wish.FREEZE,
+    PauseMode.CANCEL: Wish.CANCEL,
+}
+_RETRYABLE = (
+    RunState.PARTIAL,
+    RunState.FAILED,
+    RunState.CANCELLED,
+    RunState.CRASHED,
+    RunState.INTERRUPTED,
+)
+
+
+def live_job(tx: Transaction, job_id: JobId) -> Job:
+    """The job's row as it is now.
+
+    Raises:
+        NotFound: there is none, or it was removed.
+    """
+    row = tx.one("live_job", id=job_id)
+    if row is None or row["removed_at"] is not None:
+        raise NotFound(f"there is no job {job_id}")
+    return job_of(row)
+
+
+def unfinished(tx: Transaction, job_id: JobId) -> tuple[Run, ...]:
+    """Live and queued runs of the job, oldest first."""
+    return tuple(run_of(row) for row in tx.all("unfinished_runs", job=job_id))
+
+
+def pause(tx: Transaction, request: PauseRequest) -> Operated:
+    """The job is paused and the runs in flight know of it; a job that is paused keeps since when.
+
+    # INVARIANT: I4, a pause writes the operator's columns only and bumps the revision that FIRE names.
+    """
+    job = live_job(tx, request.job_id)
+    if job.status not in (JobStatus.ACTIVE, JobStatus.PAUSED):
+        raise Conflict(
+            f"job {job.id} is {job.status}: only an active job can be paused",
+            hint="a failed job is made active by resume, a completed one by an edit",
+        )
+    changed = _write_pause(tx, job, request)
+    wishes, cancelled = _wish_in_flight(tx, job, request.mode)
+    if changed or wishes or cancelled:
+        detail = {"mode": request.mode, "reason": request.note}
+        tx.record("pause", request.peer, job=job.id, detail=json.dumps(detail))
+    return Operated(
+        job=live_job(tx, job.id),
+        changed=changed,
+        in_flight=unfinished(tx, job.id),
+        wishes=wishes,
+        cancelled=cancelled,
+    )
+
+
+def _write_pause(tx: Transaction, job: Job, request: PauseRequest) -> bool:
+    if job.pause is not None and _says_the_same(job.pause, request):
+        return False
+    paused = job.status is JobStatus.PAUSED
+    values: dict[str, object] = {
+        "id": job.id,
+        "reason": PauseReason.OPERATOR,
+        "mode": request.mode,
+        "by": str(request.peer),
+        "note": request.note or (job.pause.note if job.pause else ""),
+        "revision": tx.next_revision(),
+        "seen_revision": job.revision,
+    }
+    if paused:
+        written = tx.execute("change_pause", **values)
+    else:
+        written = tx.execute("pause_job", now=tx.now, until=None, **values)
+    if written != 1:
+        raise Conflict(f"job {job.id} changed while it was to be paused", hint="look again, then repeat")
+    return True
+
+
+def _says_the_same(pause: Pause, request: PauseRequest) -> bool:
+    same_words = not request.note or request.note == pause.note
+    return pause.reason is PauseReason.OPERATOR and pause.mode is request.mode and same_words
+
+
+def _wish_in_flight(
+    tx: Transaction, job: Job, mode: PauseMode
+) -> tuple[tuple[tuple[RunId, Wish], ...], tuple[Run, ...]]:
+    """Runs in flight get the wish of the mode; those without a worker are cancelled at once."""
+    wish = _WISH_OF[mode]
+    if wish is None:
+        return (), ()
+    wishes: list[tuple[RunId, Wish]] = []
+    cancelled: list[Run] = []
+    for run in unfinished(tx, job.id):
+        if run.state in (RunState.RUNNING, RunState.RECOVERING):
+            if tx.execute("wish_run", id=run.id, wish=wish):
+                wishes.append((run.id, wish))
+        elif wish is Wish.CANCEL and run.state is not RunState.QUEUED:
+            why = "the job was paused with mode cancel"
+            cancelled.append(cancel_unstarted(tx, run, RunReason.CANCELLED, why).run)
+    return tuple(wishes), tuple(cancelled)
+
+
+def resume(tx: Transaction, request: ResumeRequest) -> Operated:
+    """The job is active from now; what the pause held back is told, and run where asked."""
+    job = live_job(tx, request.job_id)
+    if job.status is JobStatus.ACTIVE:
+        return Operated(job=job, changed=False, in_flight=unfinished(tx, job.id))
+    if job.status is JobStatus.COMPLETED:
+        raise Conflict(
+            f"job {job.id} is completed: it has no further fire time",
+            hint="edit its trigger, end_at or max_runs to make it active again",
+        )
+    spans = held_back(tx, job, SkipReason.PAUSED, request.missed)
+    next_fire_at = next_from_now(tx, job) if job.enabled else None
+    written = tx.execute(
+        "resume_job",
+        id=job.id,
+        held_from=None if job.enabled else job.definition.schedule.next_fire(tx.now),
+        next_fire_at=next_fire_at,
+        due_at=None if next_fire_at is None else job.definition.schedule.due_at(next_fire_at),
+        revision=tx.next_revision(),
+        seen_revision=job.revision,
+    )
+    if written != 1:
+        raise Conflict(f"job {job.id} changed while it was to be resumed", hint="look again, then repeat")
+    tx.execute("forget_under_pause", job=job.id)
+    wishes = tuple((RunId(row["id"]), Wish.RUN) for row in tx.all("lift_wishes", job=job.id))
+    tx.execute("release_held", job=job.id, now=tx.now)
+    tx.record("resume", request.peer, job=job.id, detail=json.dumps({"missed": request.missed}))
+    completed = end_job_if_exhausted(tx, live_job(tx, job.id))
+    return Operated(
+        job=live_job(tx, job.id),
+        changed=True,
+        in_flight=unfinished(tx, job.id),
+        wishes=wishes,
+        spans=spans,
+        completed=completed,
+    )
+
+
+def next_from_now(tx: Transaction, job: Job) -> Micros | None:
+    """The next slot from now, from scratch; None while a `delay` job's scheduled run is on its way."""
+    schedule = job.definition.schedule
+    if schedule.trigger.kind == "delay" and int(tx.value("other_scheduled_runs", job=job.id, id="")):
+        return None
+    return schedule.next_fire(tx.now)
+
+
+def held_back(
+    tx: Transaction, job: Job, reason: SkipReason, missed: Missed = Missed.SKIP
+) -> tuple[SkippedSpan, ...]:
+    """The slots that a pause or disabling held back are told as skipped, but for those that are to run."""
+    first = job.held_from
+    if first is None or first > tx.now:
+        return ()
+    schedule = job.definition.schedule
+    last = max(first, schedule.last_fire(tx.now) or first)
+    wanted = _wanted_of(job, first, last, missed)
+    for slot in wanted:
+        _queue_catch_up(tx, job, slot)
+    if wanted:
+        before = schedule.last_fire(wanted[0] - 1)
+        if before is None or before < first:
+            return ()
+        last = before
+    span = missed_span(schedule, first, last, reason)
+    tell_skipped(tx, job, span)
+    return (span,)
+
+
+def _wanted_of(job: Job, first: Micros, last: Micros, missed: Missed) -> list[Micros]:
+    """The held-back slots that the operator wants run: none, the newest, or the newest `catch_up_limit`."""
+    limit = {Missed.SKIP: 0, Missed.LATEST: 1, Missed.ALL: job.definition.catch_up_limit}[missed]
+    wanted: list[Micros] = []
+    slot: Micros | None = last
+    while slot is not None and slot >= first and len(wanted) < limit:
+        wanted.append(slot)
+        slot = job.definition.schedule.last_fire(slot - 1)
+    return wanted[::-1]
+
+
+def _queue_catch_up(tx: Transaction, job: Job, slot: Micros) -> None:
+    tx.execute(
+        "insert_run",
+        id=new_run_id(tx.now),
+        job=job.id,
+        trigger=RunTrigger.CATCH_UP,
+        state=RunState.QUEUED,
+        fire_time=slot,
+        generation=job.generation,
+        args=None,
+        under_pause=False,
+        solo=job.definition.solo,
+        added_revision=job.added_revision,
+        definition_revision=None,
+        claim=0,
+        owner=None,
+        lease_until=None,
+        queued_at=tx.now,
+        claimed_at=None,
+    )
+
+
+def cancel(tx: Transaction, run_id: RunId, peer: Peer) -> Cancelled:
+    """The wish is `cancel`; a run without a worker ends now, a terminal one stays as it is."""
+    row = tx.one("live_run", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    run = run_of(row)
+    if run.state in (RunState.RUNNING, RunState.RECOVERING):
+        if tx.execute("wish_run", id=run.id, wish=Wish.CANCEL):
+            tx.record("cancel", peer, job=run.job, run=run.id)
+        return Cancelled(run=live_run(tx, run_id), tell_worker=True)
+    if run.state not in (RunState.QUEUED, RunState.WAITING, RunState.HELD):
+        raise Conflict(f"run {run.id} has ended already: {run.state}")
+    finished = cancel_unstarted(tx, run, RunReason.CANCELLED, f"cancelled by {peer}")
+    tx.record("cancel", peer, job=run.job, run=run.id)
+    return Cancelled(run=finished.run, tell_worker=False, finished=finished)
+
+
+def release(tx: Transaction, run_id: RunId, peer: Peer) -> Finished:
+    """A run whose work cannot be ended gives its slot back, by the operator's explicit word (`--force`)."""
+    row = tx.one("live_run", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    run = run_of(row)
+    if run.state not in (RunState.RUNNING, RunState.RECOVERING):
+        raise Conflict(f"run {run.id} is {run.state}: only a live one is released by force")
+    tx.execute("wish_run", id=run.id, wish=Wish.CANCEL)
+    tx.record("cancel-force", peer, job=run.job, run=run.id)
+    message = f"released by force by {peer}: what could not be ended may still run"
+    return cancel_unstarted(tx, run, RunReason.CANCELLED, message)
+
+
+def retry_now(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
+    """A waiting run may be claimed now."""
+    row = tx.one("live_run", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    if tx.execute("ready_now", id=run_id, now=tx.now) != 1:
+        raise Conflict(
+            f"run {run_id} is {row['state']}: only a waiting run can be hurried",
+            hint="a run that has ended is repeated by retry",
+        )
+    tx.record("retry-now", peer, job=JobId(row["job"]), run=run_id)
+    return live_run(tx, run_id)
+
+
+def retry(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
+    """A run that ended without success is queued again."""
+    row = tx.one("live_run", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    run = run_of(row)
+    job = live_job(tx, run.job)
+    if run.state not in _RETRYABLE:
+        raise Conflict(f"run {run.id} is {run.state}: there is nothing to retry")
+    written = tx.execute(
+        "requeue_run",
+        id=run.id,
+        now=tx.now,
+        seen_claim=run.claim,
+        under_pause=job.status is not JobStatus.ACTIVE,
+        added_revision=job.added_revision,
+    )
+    if written != 1:
+        raise Conflict(f"run {run.id} changed while it was to be queued again", hint="look again")
+    tx.record("retry", peer, job=run.job, run=run.id)
+    return live_run(tx, run.id)
+
+
+def skip_next(tx: Transaction, job_id: JobId, count: int, peer: Peer) -> Operated:
+    """The next `count` slots are passed over, told as skipped by the operator's hand."""
+    job = live_job(tx, job_id)
+    first = job.next_fire_at
+    if first is None:
+        raise Conflict(f"job {job.id} has no next fire time to skip ({job.status})")
+    schedule = job.definition.schedule
+    last, following = first, schedule.next_fire(first)
+    for _ in range(count - 1):
+        if following is None:
+            break
+        last, following = following, schedule.next_fire(following)
+    written = tx.execute(
+        "pass_over",
+        id=job.id,
+        next_fire_at=following,
+        due_at=None if following is None else schedule.due_at(following),
+        seen_fire_at=first,
+        seen_revision=job.revision,
+        revision=tx.next_revision(),
+    )
+    if written != 1:
+        raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
+    span = missed_span(schedule, first, last, SkipReason.PAUSED, f"skipped by {peer}")
+    tell_skipped(tx, job, span)
+    tx.record("skip-next", peer, job=job.id, detail=json.dumps({"n": span.count}))
+    completed = end_job_if_exhausted(tx, live_job(tx, job.id))
+    return Operated(
+        job=live_job(tx, job.id),
+        changed=True,
+        in_flight=unfinished(tx, job.id),
+        spans=(span,),
+        completed=completed,
+    )

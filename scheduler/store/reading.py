@@ -1,0 +1,166 @@
+"""Reads beside the writer: a connection of their own, which never writes and never waits for a commit."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler.clock import Micros
+from scheduler.errors import NotFound, StoreUnavailable
+from scheduler.model.jobs import Job, JobId
+from scheduler.model.runs import Attempt, Run, RunId
+from scheduler.store.protocol import AuditEntry, Counts, DueLook, JobView, LiveLook
+from scheduler.store.rows import attempt_of, audit_of, claim_of, job_of, run_of
+from scheduler.store.transaction import Row
+from scheduler.store.writer import ThreadConnection
+
+_END = 1 << 62
+"""Past every sequence number: the first page."""
+
+
+class SqliteReads:
+    """`Reads` on a SQLite connection."""
+
+    def __init__(self, connection: ThreadConnection, queries: Mapping[str, str]) -> None:
+        self._reader = connection
+        self._queries = queries
+
+    async def jobs(
+        self,
+        *,
+        after: JobId | None,
+        limit: int,
+        status: str | None = None,
+        group: str | None = None,
+        label: str | None = None,
+        search: str | None = None,
+    ) -> list[JobView]:
+        rows = await self._all(
+            "list_jobs",
+            after=after or "",
+            limit=limit,
+            status=status,
+            group_name=group,
+            label=label,
+            search=None if search is None else search.lower(),
+        )
+        return await self._views([job_of(row) for row in rows])
+
+    async def job(self, job_id: JobId) -> JobView:
+        row = await self._one("live_job", id=job_id)
+        if row is None or row["removed_at"] is not None:
+            raise NotFound(f"there is no job {job_id}")
+        return (await self._views([job_of(row)]))[0]
+
+    async def _views(self, jobs: list[Job]) -> list[JobView]:
+        ids = json.dumps([job.id for job in jobs])
+        last = {row["job"]: run_of(row) for row in await self._all("last_runs", jobs=ids)}
+        live: dict[str, list[Run]] = {}
+        for row in await self._all("live_runs_of", jobs=ids):
+            live.setdefault(row["job"], []).append(run_of(row))
+        return [
+            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ())))
+            for job in jobs
+        ]
+
+    async def runs(
+        self,
+        *,
+        before: int | None,
+        limit: int,
+        job: JobId | None = None,
+        state: str | None = None,
+        since: Micros | None = None,
+    ) -> list[Run]:
+        values: dict[str, object] = {
+            "before": _END if before is None else before,
+            "limit": limit,
+            "state": state,
+            "since": since,
+        }
+        if job is None:
+            rows = await self._all("list_runs", **values)
+        else:
+            rows = await self._all("list_runs_of_job", job=job, **values)
+        return [run_of(row) for row in rows]
+
+    async def run(self, run_id: RunId) -> Run:
+        row = await self._one("live_run", id=run_id)
+        if row is None:
+            raise NotFound(f"there is no run {run_id}")
+        return run_of(row)
+
+    async def attempts(self, run_id: RunId) -> list[Attempt]:
+        return [attempt_of(row) for row in await self._all("list_attempts", run=run_id)]
+
+    async def live_runs(self, job_id: JobId) -> list[Run]:
+        return [run_of(row) for row in await self._all("unfinished_runs", job=job_id)]
+
+    async def run_at(self, job_id: JobId, fire_time: Micros) -> Run | None:
+        row = await self._one("run_at", job=job_id, fire_time=fire_time)
+        return None if row is None else run_of(row)
+
+    async def audit(self, job_id: JobId, *, before: int | None, limit: int) -> list[AuditEntry]:
+        rows = await self._all(
+            "list_audit", job=job_id, before=_END if before is None else before, limit=limit
+        )
+        return [audit_of(row, json.loads(row["detail"])) for row in rows]
+
+    async def counts(self) -> Counts:
+        jobs = {row["name"]: row["number"] for row in await self._all("count_jobs")}
+        runs = {row["name"]: row["number"] for row in await self._all("count_runs")}
+        return Counts(jobs=jobs, runs=runs)
+
+    async def is_all_paused(self) -> bool:
+        return await self._one("global_pause_open") is not None
+
+    async def claimed_in_group(self, group: str) -> int:
+        return int((await self._one("claimed_in_group", group_name=group))[0])
+
+    async def broken_jobs(self) -> list[Job]:
+        return [job_of(row) for row in await self._all("broken_jobs")]
+
+    async def file_jobs(self) -> list[Job]:
+        return [job_of(row) for row in await self._all("file_jobs")]
+
+    async def api_ids(self) -> set[JobId]:
+        return {JobId(row["id"]) for row in await self._all("api_ids")}
+
+    async def claims(self, now: Micros) -> LiveLook:
+        """Claims in force, and rows that need a recoverer."""
+        running = tuple(claim_of(row) for row in await self._all("claims_in_force"))
+        recovering = tuple(run_of(row) for row in await self._all("recovering_runs"))
+        return LiveLook(now=now, running=running, recovering=recovering)
+
+    async def due_jobs(
+        self, now: Micros, *, limit: int, late_after: Micros, late_limit: int
+    ) -> DueLook:
+        """Jobs on time and jobs that are late, earliest first."""
+        bounds = {"now": now, "late_before": now - late_after}
+        rows = await self._all("due_on_time", limit=limit, **bounds)
+        if late_limit > 0:
+            rows = await self._all("due_late", late_before=bounds["late_before"], limit=late_limit) + rows
+        return DueLook(now=now, jobs=tuple(job_of(row) for row in rows))
+
+    async def wake_after(self, after: Micros) -> Micros | None:
+        """The earliest moment after `after` at which something could act by itself."""
+        row = await self._one("next_wake", after=after)
+        moment: Micros | None = None if row is None else row[0]
+        return moment
+
+    async def _all(self, name: str, **values: object) -> list[Row]:
+        sql = self._queries[name]
+        rows: list[Row] = await self._read(lambda db: db.execute(sql, values).fetchall())
+        return rows
+
+    async def _one(self, name: str, **values: object) -> Any:
+        sql = self._queries[name]
+        return await self._read(lambda db: db.execute(sql, values).fetchone())
+
+    async def _read(self, work: Any) -> Any:
+        try:
+            return await self._reader.run(work)
+        except (sqlite3.Error, ValueError) as error:
+            raise StoreUnavailable(f"the store cannot be read: {error}") from error

@@ -1,0 +1,155 @@
+"""Named SQL from files, and migrations of the SQLite file.
+
+A database is opened only if it is ours, whole and not newer than this version; anything else is refused
+and left untouched. A new one is made aside and renamed into place, so that a crash leaves no half-made
+store. Each migration is one transaction, after a backup copy of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from scheduler.errors import StoreRefused, StoreUnavailable
+
+APPLICATION_ID: Final = 0x53636844
+"""`PRAGMA application_id` of our files ("SchD"), so that another program's database is not taken for ours."""
+
+_MINIMUM_SQLITE: Final = (3, 37, 0)  # STRICT tables
+_NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def load_queries() -> Mapping[str, str]:
+    """Name -> SQL of every named query in `store/sql/sqlite/*.sql`.
+
+    A query opens with `-- name: <name>` and a one-line purpose, and ends where the next one opens.
+    """
+    queries: dict[str, str] = {}
+    for path in sorted(_folder().iterdir(), key=lambda entry: entry.name):
+        if not path.name.endswith(".sql"):
+            continue
+        parts = _NAME.split(path.read_text(encoding="utf-8"))
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in queries:
+                raise StoreRefused(f"the SQL name {name} stands twice")
+            queries[name] = text.strip().rstrip(";")
+    return queries
+
+
+def prepare(path: Path) -> None:
+    """The database at `path` exists and has the newest schema.
+
+    Raises:
+        StoreRefused: the file is not one that this version may open; it is left as it was.
+        StoreUnavailable: it is locked, or the disk does not take it.
+    """
+    if sqlite3.sqlite_version_info < _MINIMUM_SQLITE:
+        raise StoreRefused(
+            f"SQLite {sqlite3.sqlite_version} is too old: schedulerd needs 3.37 or newer",
+            hint="use a Python built against a newer SQLite",
+        )
+    try:
+        if not path.exists():
+            _create(path)
+        _upgrade(path)
+    except sqlite3.DatabaseError as error:
+        raise refusal(path, error) from error
+
+
+def refusal(path: Path, error: sqlite3.DatabaseError) -> StoreRefused | StoreUnavailable:
+    """The error of ours that says what SQLite found."""
+    code = getattr(error, "sqlite_errorname", "")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")):
+        return StoreUnavailable(f"{path} cannot be written now: {error}")
+    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return StoreRefused(
+            f"{path} cannot be opened for writing: {error}",
+            hint="check owner and mode of the file and its directory",
+        )
+    return StoreRefused(
+        f"{path} is not a usable schedulerd database: {error}",
+        hint="restore a backup (schedulerd.db.backup-*), or move the file away to start with an empty store",
+    )
+
+
+def migrations() -> list[str]:
+    """The SQL of every migration, in order; number n stands at index n - 1."""
+    folder = _folder() / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(folder / name).read_text(encoding="utf-8") for name in names]
+
+
+def _folder() -> Path:
+    return Path(str(files("scheduler.store"))) / "sql" / "sqlite"
+
+
+def _create(path: Path) -> None:
+    """A new, whole database stands at `path`, readable by its owner only."""
+    fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    try:
+        with _connected(fresh) as db:
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            _migrate(db, 0)
+            db.execute("INSERT INTO meta (name, value) VALUES ('store_id', ?)", (secrets.token_hex(8),))
+        fresh.rename(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+class _connected:
+    """A plain connection that is closed at the end; autocommit, transactions are written out."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._db
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+
+def _upgrade(path: Path) -> None:
+    with _connected(path) as db:
+        version = _version_of(path, db)
+        newest = len(migrations())
+        if version > newest:
+            raise StoreRefused(
+                f"{path} has schema {version}, this schedulerd knows schemas up to {newest}",
+                hint="use the newer schedulerd that wrote it, or restore a backup from before the upgrade",
+            )
+        if version < newest:
+            _back_up(path, db, version)
+            _migrate(db, version)
+
+
+def _version_of(path: Path, db: sqlite3.Connection) -> int:
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if application != APPLICATION_ID or version < 1:
+        raise StoreRefused(
+            f"{path} is no schedulerd database (application id {application:#x}, schema {version})",
+            hint="restore a backup, or move the file away to start with an empty store",
+        )
+    return version
+
+
+def _back_up(path: Path, db: sqlite3.Connection, version: int) -> None:
+    """A copy of the file as it was before the upgrade stands beside it."""
+    copy = path.with_name(f"{path.name}.backup-{version}")
+    os.close(os.open(copy, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    with _connected(copy) as target:
+        db.backup(target)
+
+
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    """Every migration after `version` is applied, each in one transaction with its version number."""
+    for number, script in enumerate(migrations()[version:], start=version + 1):
+        db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

@@ -1,0 +1,54 @@
+-- name: renew_claims
+-- The leases of the claims that are still this owner's; their wishes.
+UPDATE runs
+SET lease_until = :lease_until
+WHERE state = 'running'
+  AND owner = :owner
+  AND (id, claim) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:claims))
+RETURNING id, wish;
+
+-- name: report_progress
+-- A sign of life of the work, where the claim is still the writer's.
+UPDATE runs
+SET progress_at      = coalesce(:progress_at, progress_at),
+    done             = coalesce(:done, done),
+    total            = coalesce(:total, total),
+    failed           = coalesce(:failed, failed),
+    unknown          = coalesce(:unknown, unknown),
+    progress_message = coalesce(:progress_message, progress_message),
+    cost             = coalesce(:cost, cost)
+WHERE id = :id
+  AND claim = :claim
+  AND state = 'running';
+
+-- name: report_child
+-- The identity of the attempt's main process.
+UPDATE runs
+SET pid       = :pid,
+    pid_ticks = :pid_ticks
+WHERE id = :id
+  AND claim = :claim
+  AND state = 'running';
+
+-- name: report_attempt_child
+-- The same in the history of attempts.
+UPDATE attempts SET pid = :pid WHERE run = :id AND claim = :claim AND finished_at IS NULL;
+
+-- name: claims_in_force
+-- Every running row, as much of it as a release names.
+SELECT id, claim, owner, lease_until FROM runs WHERE state = 'running';
+
+-- name: recovering_runs
+-- Rows whose processes are to be ended.
+SELECT * FROM runs WHERE state = 'recovering' ORDER BY seq;
+
+-- name: take_for_recovery
+-- running -> recovering, if the claim is still exactly as it was seen.
+UPDATE runs
+SET state = 'recovering'
+WHERE id = :id
+  AND state = 'running'
+  AND claim = :claim
+  AND owner = :owner
+  AND lease_until = :lease_until
+RETURNING *;

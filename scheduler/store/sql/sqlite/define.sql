@@ -1,0 +1,86 @@
+-- name: insert_job
+-- A new job.
+INSERT INTO jobs (
+    id, definition, definition_revision, added_revision, revision, origin, origin_file, enabled,
+    group_name, max_running, priority, status, next_fire_at, due_at
+)
+VALUES (
+    :id, :definition, :revision, :revision, :revision, :origin, :origin_file, :enabled,
+    :group_name, :max_running, :priority, 'active', :next_fire_at, :due_at
+);
+
+-- name: restore_job
+-- A tombstone comes back as a new incarnation: a pause stays, an end does not.
+UPDATE jobs
+SET definition          = :definition,
+    definition_revision = :revision,
+    added_revision      = :revision,
+    revision            = :revision,
+    origin              = :origin,
+    origin_file         = :origin_file,
+    enabled             = :enabled,
+    group_name          = :group_name,
+    max_running         = :max_running,
+    priority            = :priority,
+    status              = CASE WHEN status = 'paused' THEN 'paused' ELSE 'active' END,
+    removed_at          = NULL,
+    held_from           = :held_from,
+    next_fire_at        = :next_fire_at,
+    due_at              = :due_at,
+    failures            = 0,
+    crashes             = 0
+WHERE id = :id
+  AND removed_at IS NOT NULL
+  AND revision = :seen_revision;
+
+-- name: start_incarnation
+-- The engine's own columns of a job that was added again.
+UPDATE jobs
+SET fires_done      = 0,
+    problem_code    = NULL,
+    problem_message = NULL
+WHERE id = :id
+  AND added_revision = :added_revision;
+
+-- name: change_job
+-- A new definition; the pause, the claims and the counters are not its business.
+UPDATE jobs
+SET definition          = :definition,
+    definition_revision = :revision,
+    revision            = :revision,
+    origin_file         = :origin_file,
+    enabled             = :enabled,
+    group_name          = :group_name,
+    max_running         = :max_running,
+    priority            = :priority,
+    held_from           = :held_from,
+    next_fire_at        = :next_fire_at,
+    due_at              = :due_at
+WHERE id = :id
+  AND removed_at IS NULL
+  AND revision = :seen_revision;
+
+-- name: revive_job
+-- A completed job whose end was edited away is active again.
+UPDATE jobs
+SET status = 'active'
+WHERE id = :id
+  AND status = 'completed'
+  AND removed_at IS NULL;
+
+-- name: move_file
+-- The same definition stands in another file now.
+UPDATE jobs SET origin_file = :origin_file WHERE id = :id AND removed_at IS NULL AND origin = 'file';
+
+-- name: remove_job
+-- A tombstone: pause, revision and history stay.
+UPDATE jobs
+SET removed_at          = :now,
+    definition_revision = :revision,
+    revision            = :revision,
+    held_from           = coalesce(held_from, next_fire_at),
+    next_fire_at        = NULL,
+    due_at              = NULL
+WHERE id = :id
+  AND removed_at IS NULL
+  AND revision = :seen_revision;

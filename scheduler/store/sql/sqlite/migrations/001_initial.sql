@@ -1,0 +1,190 @@
+-- Schema version 1. Instants and durations are integer microseconds; instants are UTC since 1970.
+-- The author of each column (I16): O operator, E engine, A attempt, S shared (conditional on what was seen).
+
+CREATE TABLE meta (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- One row per process start; identity as raw /proc facts, so that a pid is never mistaken for another's.
+CREATE TABLE owners (
+    id          TEXT    NOT NULL PRIMARY KEY,
+    machine_id  TEXT    NOT NULL,
+    boot_id     TEXT    NOT NULL,
+    pid         INTEGER NOT NULL,
+    start_ticks INTEGER NOT NULL,
+    started_at  INTEGER NOT NULL,
+    stopped_at  INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE jobs (
+    id                  TEXT    NOT NULL PRIMARY KEY,
+    definition          TEXT    NOT NULL,                        -- O canonical JSON
+    definition_revision INTEGER NOT NULL,                        -- O the ETag
+    added_revision      INTEGER NOT NULL,                        -- O tells a re-added job from the one before
+    revision            INTEGER NOT NULL,                        -- O moves with every operator verb
+    origin              TEXT    NOT NULL CHECK (origin IN ('file', 'api')),   -- O
+    origin_file         TEXT,                                    -- O
+    enabled             INTEGER NOT NULL CHECK (enabled IN (0, 1)),           -- O the file's word
+    removed_at          INTEGER,                                 -- O tombstone
+    group_name          TEXT,                                    -- O copied from the definition, for limits
+    max_running         INTEGER NOT NULL DEFAULT 1,              -- O the same
+    priority            INTEGER NOT NULL DEFAULT 0,              -- O the same
+    status              TEXT    NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),  -- S
+    pause_reason        TEXT CHECK (pause_reason IN ('operator', 'crashes', 'budget')),                  -- O
+    pause_mode          TEXT CHECK (pause_mode IN ('drain', 'item', 'freeze', 'cancel')),                -- O
+    pause_by            TEXT,                                    -- O
+    pause_note          TEXT,                                    -- O
+    pause_since         INTEGER,                                 -- O
+    pause_until         INTEGER,                                 -- O
+    held_from           INTEGER,                                 -- O first slot that a pause or disabling held back
+    next_fire_at        INTEGER,                                 -- S
+    due_at              INTEGER,                                 -- S next_fire_at + jitter
+    failures            INTEGER NOT NULL DEFAULT 0,              -- S consecutive
+    crashes             INTEGER NOT NULL DEFAULT 0,              -- S consecutive
+    last_fire_at        INTEGER,                                 -- E
+    generation          INTEGER NOT NULL DEFAULT 0,              -- E clock generation of its fire times
+    fires_done          INTEGER NOT NULL DEFAULT 0,              -- E scheduled runs that ended
+    problem_code        TEXT,                                    -- E
+    problem_message     TEXT,                                    -- E
+    cost_total          REAL    NOT NULL DEFAULT 0,              -- A
+    CHECK ((status = 'paused') = (pause_reason IS NOT NULL)),
+    CHECK ((next_fire_at IS NULL) = (due_at IS NULL)),
+    CHECK (next_fire_at IS NULL OR (status = 'active' AND enabled = 1 AND removed_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX jobs_due ON jobs (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX jobs_pause_until ON jobs (pause_until) WHERE pause_until IS NOT NULL;
+CREATE INDEX jobs_group ON jobs (group_name) WHERE group_name IS NOT NULL;
+
+CREATE TABLE runs (
+    seq                 INTEGER PRIMARY KEY AUTOINCREMENT,
+    id                  TEXT    NOT NULL UNIQUE,
+    job                 TEXT    NOT NULL,
+    trigger             TEXT    NOT NULL CHECK (trigger IN ('schedule', 'manual', 'catch_up', 'retry', 'backfill')),
+    state               TEXT    NOT NULL CHECK (state IN ('queued', 'running', 'recovering', 'waiting', 'held',
+                            'succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted', 'skipped')),  -- S
+    reason              TEXT,                                    -- S
+    message             TEXT,                                    -- S
+    ready_at            INTEGER,                                 -- S
+    fire_time           INTEGER,                                 -- E
+    fire_time_last      INTEGER,                                 -- E last slot of a skip row
+    count               INTEGER NOT NULL DEFAULT 1,              -- E fire times a skip row stands for
+    generation          INTEGER NOT NULL DEFAULT 0,              -- E
+    args                TEXT,                                    -- O of a manual start
+    under_pause         INTEGER NOT NULL DEFAULT 0,              -- O a manual start ignores its job's pause
+    wish                TEXT    NOT NULL DEFAULT 'run' CHECK (wish IN ('run', 'hold', 'freeze', 'cancel')),  -- O
+    solo                INTEGER NOT NULL,                        -- E the job allows one live run
+    added_revision      INTEGER NOT NULL,                        -- E which incarnation of the job
+    definition_revision INTEGER,                                 -- E copied at the claim
+    attempt             INTEGER NOT NULL DEFAULT 1,              -- E 1 + tries charged
+    claim               INTEGER NOT NULL DEFAULT 0,              -- E fencing token
+    owner               TEXT,                                    -- E
+    lease_until         INTEGER,                                 -- E
+    queued_at           INTEGER,                                 -- E
+    claimed_at          INTEGER,                                 -- E
+    started_at          INTEGER,                                 -- E first claim
+    job_counted         INTEGER NOT NULL DEFAULT 0,              -- E counted in fires_done
+    finished_at         INTEGER,                                 -- A
+    progress_at         INTEGER,                                 -- A last sign of life of the work
+    pid                 INTEGER,                                 -- A
+    pid_ticks           INTEGER,                                 -- A
+    exit_code           INTEGER,                                 -- A
+    signal              INTEGER,                                 -- A
+    result              TEXT,                                    -- A JSON
+    cost                REAL,                                    -- A
+    done                INTEGER,                                 -- A
+    total               INTEGER,                                 -- A
+    failed              INTEGER,                                 -- A
+    unknown             INTEGER,                                 -- A
+    progress_message    TEXT,                                    -- A
+    CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
+    CHECK (state <> 'waiting' OR ready_at IS NOT NULL)
+) STRICT;
+
+-- I1: a fire time makes at most one run. Manual runs have no fire time; skips stand outside.
+CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_time IS NOT NULL AND state <> 'skipped';
+-- I2: the backstop; the rule itself is judged by counting rows.
+CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');
+CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+CREATE INDEX runs_queued ON runs (queued_at) WHERE state = 'queued';
+CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
+CREATE INDEX runs_claimed ON runs (state, owner) WHERE state IN ('running', 'recovering');
+CREATE INDEX runs_history ON runs (job, seq);
+CREATE INDEX runs_last ON runs (job, seq) WHERE state <> 'skipped';
+
+-- One row per claim.
+CREATE TABLE attempts (
+    run         TEXT    NOT NULL,
+    claim       INTEGER NOT NULL,
+    attempt     INTEGER NOT NULL,
+    owner       TEXT    NOT NULL,
+    started_at  INTEGER NOT NULL,
+    finished_at INTEGER,
+    state       TEXT,
+    reason      TEXT,
+    message     TEXT,
+    exit_code   INTEGER,
+    signal      INTEGER,
+    pid         INTEGER,
+    PRIMARY KEY (run, claim)
+) STRICT, WITHOUT ROWID;
+
+-- Units of batch runs.
+CREATE TABLE items (
+    run        TEXT    NOT NULL,
+    seq        INTEGER NOT NULL,
+    key        TEXT    NOT NULL,
+    payload    TEXT,
+    state      TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'done', 'failed', 'unknown', 'skipped')),
+    claim      INTEGER,
+    nonce      TEXT,
+    effect_key TEXT,
+    attempts   INTEGER NOT NULL DEFAULT 0,
+    ready_at   INTEGER,
+    error      TEXT,
+    result     TEXT,
+    cost       REAL,
+    started_at INTEGER,
+    finished_at INTEGER,
+    PRIMARY KEY (run, seq),
+    UNIQUE (run, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX items_state ON items (run, state);
+
+-- The pause of all jobs, with its span; it rewrites no job.
+CREATE TABLE global_pauses (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    mode      TEXT    NOT NULL CHECK (mode IN ('drain', 'item', 'freeze', 'cancel')),
+    by        TEXT    NOT NULL,
+    note      TEXT    NOT NULL,
+    since     INTEGER NOT NULL,
+    until     INTEGER,
+    lifted_at INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX global_pauses_open ON global_pauses ((lifted_at IS NULL)) WHERE lifted_at IS NULL;
+
+-- Every mutation: who, when, what.
+CREATE TABLE audit (
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT,
+    at      INTEGER NOT NULL,
+    verb    TEXT    NOT NULL,
+    job     TEXT,
+    run     TEXT,
+    uid     INTEGER NOT NULL,
+    gid     INTEGER NOT NULL,
+    pid     INTEGER NOT NULL,
+    command TEXT    NOT NULL,
+    detail  TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX audit_job ON audit (job, seq);
+
+-- What changed by an operator's hand, in order: a second daemon polls it.
+CREATE TABLE changes (
+    seq  INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    id   TEXT NOT NULL
+) STRICT;

@@ -1,0 +1,82 @@
+-- name: list_jobs
+-- A page of jobs by id.
+SELECT * FROM jobs
+WHERE id > :after
+  AND removed_at IS NULL
+  AND (:status IS NULL OR status = :status)
+  AND (:group_name IS NULL OR group_name = :group_name)
+  AND (:label IS NULL OR EXISTS (SELECT 1 FROM json_each(definition, '$.labels') WHERE value = :label))
+  AND (:search IS NULL OR instr(id, :search) > 0
+       OR instr(lower(coalesce(json_extract(definition, '$.description'), '')), :search) > 0)
+ORDER BY id
+LIMIT :limit;
+
+-- name: last_runs
+-- The newest executed run of each of these jobs.
+SELECT runs.* FROM json_each(:jobs) AS wanted
+JOIN runs ON runs.seq = (SELECT max(seq) FROM runs WHERE job = wanted.value AND state <> 'skipped');
+
+-- name: live_runs_of
+-- Live and queued runs of these jobs, oldest first.
+SELECT * FROM runs
+WHERE job IN (SELECT value FROM json_each(:jobs))
+  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+ORDER BY seq;
+
+-- name: list_runs
+-- A page of runs, newest first.
+SELECT * FROM runs
+WHERE seq < :before
+  AND (:state IS NULL OR state = :state)
+  AND (:since IS NULL OR coalesce(started_at, queued_at) >= :since)
+ORDER BY seq DESC
+LIMIT :limit;
+
+-- name: list_runs_of_job
+-- A page of one job's runs, newest first.
+SELECT * FROM runs
+WHERE job = :job
+  AND seq < :before
+  AND (:state IS NULL OR state = :state)
+  AND (:since IS NULL OR coalesce(started_at, queued_at) >= :since)
+ORDER BY seq DESC
+LIMIT :limit;
+
+-- name: list_attempts
+-- The attempts of a run, oldest first.
+SELECT * FROM attempts WHERE run = :run ORDER BY claim;
+
+-- name: run_at
+-- The row that explains a fire time.
+SELECT * FROM runs
+WHERE job = :job
+  AND fire_time <= :fire_time
+  AND coalesce(fire_time_last, fire_time) >= :fire_time
+ORDER BY seq DESC
+LIMIT 1;
+
+-- name: list_audit
+-- A page of a job's mutations, newest first.
+SELECT * FROM audit WHERE job = :job AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- name: count_jobs
+-- Jobs by status.
+SELECT status AS name, count(*) AS number FROM jobs WHERE removed_at IS NULL GROUP BY status;
+
+-- name: count_runs
+-- Unfinished runs by state.
+SELECT state AS name, count(*) AS number FROM runs
+WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+GROUP BY state;
+
+-- name: file_jobs
+-- Jobs that came from files.
+SELECT * FROM jobs WHERE origin = 'file' AND removed_at IS NULL ORDER BY id;
+
+-- name: api_ids
+-- Ids of jobs that were made through the API.
+SELECT id FROM jobs WHERE origin = 'api' AND removed_at IS NULL;
+
+-- name: broken_jobs
+-- Jobs that cannot run as they stand.
+SELECT * FROM jobs WHERE problem_code = 'broken' AND removed_at IS NULL ORDER BY id;

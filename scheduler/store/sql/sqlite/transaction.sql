@@ -1,0 +1,50 @@
+-- name: begin
+-- The writing lock is taken at once: a read that later becomes a write would fail where it matters.
+BEGIN IMMEDIATE;
+
+-- name: commit
+-- Everything since `begin` is durable.
+COMMIT;
+
+-- name: rollback
+-- Nothing since `begin` happened.
+ROLLBACK;
+
+-- name: savepoint
+-- What follows stands or falls alone.
+SAVEPOINT request;
+
+-- name: release_savepoint
+-- What stands since the savepoint joins the transaction.
+RELEASE request;
+
+-- name: rollback_to_savepoint
+-- Nothing since the savepoint happened.
+ROLLBACK TO request;
+
+-- name: next_revision
+-- A number from the store-wide counter, never used before.
+INSERT INTO meta (name, value)
+VALUES ('revision', 1)
+ON CONFLICT (name) DO UPDATE SET value = value + 1
+RETURNING value;
+
+-- name: read_meta
+-- One value of the store's own notes.
+SELECT value FROM meta WHERE name = :name;
+
+-- name: write_meta
+-- One value of the store's own notes, set.
+INSERT INTO meta (name, value)
+VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: record_audit
+-- Who did what, when.
+INSERT INTO audit (at, verb, job, run, uid, gid, pid, command, detail)
+VALUES (:at, :verb, :job, :run, :uid, :gid, :pid, :command, :detail);
+
+-- name: record_change
+-- The row of an operator's verb in the sequence that other daemons poll.
+INSERT INTO changes (kind, id)
+VALUES (:kind, :id);

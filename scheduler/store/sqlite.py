@@ -1,0 +1,250 @@
+"""The store on SQLite: one file in WAL mode, `synchronous=FULL`, one writer, reads beside it.
+
+This module only wires: each verb is one transaction whose body stands in the module of its family
+(`firing`, `finishing`, `leases`, `operating`, `defining`, `clockwork`), each read one query in `reading`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from scheduler.clock import SECOND, Clock, Micros
+from scheduler.errors import SchedulerError, StoreUnavailable
+from scheduler.model.jobs import JobId
+from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
+from scheduler.rules.planning import FirePlan
+from scheduler.rules.reconcile import Verdict, reconcile
+from scheduler.rules.recovery import ClaimSeen
+from scheduler.store import clockwork, defining, finishing, firing, leases, operating
+from scheduler.store.finishing import Decide
+from scheduler.store.protocol import (
+    Cancelled,
+    Claimant,
+    ClaimRef,
+    DefinitionChange,
+    DueLook,
+    Finished,
+    Fired,
+    LiveLook,
+    Operated,
+    PauseRequest,
+    Peer,
+    Report,
+    ResumeRequest,
+    Started,
+    StartRequest,
+)
+from scheduler.store.reading import SqliteReads
+from scheduler.store.schema import load_queries, prepare, refusal
+from scheduler.store.transaction import Transaction
+from scheduler.store.writer import ThreadConnection, Writer
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "schedulerd.db"
+PATIENCE: Final[Micros] = 5 * SECOND
+"""How long a verb waits for a store that cannot commit; outcomes and signs of life wait for ever."""
+
+_BUSY_TIMEOUT_MS: Final = 1_000
+_WRITER_PRAGMAS: Final = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
+    "PRAGMA wal_autocheckpoint = 1000",
+)
+_READER_PRAGMAS: Final = (
+    f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
+    "PRAGMA query_only = ON",
+)
+
+
+class SqliteStore(SqliteReads):
+    """`Store` on one SQLite file. Made by `open`, ended by `close`."""
+
+    def __init__(
+        self,
+        *,
+        writer_connection: ThreadConnection,
+        reader: ThreadConnection,
+        writer: Writer,
+        queries: Mapping[str, str],
+        clock: Clock,
+        store_id: str,
+        decide: Decide,
+    ) -> None:
+        super().__init__(reader, queries)
+        self._connections = (writer_connection, reader)
+        self._writer = writer
+        self._clock = clock
+        self._store_id = store_id
+        self._decide = decide
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        clock: Clock,
+        *,
+        on_trouble: Callable[[StoreUnavailable | None], None] = lambda _: None,
+        queries: Mapping[str, str] | None = None,
+        decide: Decide = reconcile,
+    ) -> SqliteStore:
+        """The store at `path`, made or upgraded where needed, and ready.
+
+        Args:
+            on_trouble: called on the loop when a commit fails, and with None when commits work again.
+            queries: the named SQL; the package's own unless a test weakens one to prove a guard.
+            decide: `reconcile`, unless a test holds or weakens it.
+
+        Raises:
+            StoreRefused: the file is not one that this version may open; it is left as it was.
+            StoreUnavailable: it cannot be opened now.
+        """
+        names = load_queries() if queries is None else queries
+        await asyncio.to_thread(prepare, path)
+        connections: list[ThreadConnection] = []
+        try:
+            for pragmas in (_WRITER_PRAGMAS, _READER_PRAGMAS):
+                connections.append(await ThreadConnection.connected(partial(_connect, path, pragmas)))
+            writer_connection, reader = connections
+            store_id = await reader.run(
+                lambda db: str(db.execute(names["read_meta"], {"name": "store_id"}).fetchone()[0])
+            )
+        except sqlite3.DatabaseError as error:
+            await _close_all(connections)
+            raise refusal(path, error) from error
+        return cls(
+            writer_connection=writer_connection,
+            reader=reader,
+            writer=Writer(writer_connection, names, clock, on_trouble),
+            queries=names,
+            clock=clock,
+            store_id=store_id,
+            decide=decide,
+        )
+
+    @property
+    def store_id(self) -> str:
+        return self._store_id
+
+    async def _verb(
+        self, work: Callable[[Transaction], T], *, patience: Micros | None = PATIENCE
+    ) -> T:
+        return await self._writer.submit(work, patience=patience)
+
+    async def register(self, owner: Owner) -> None:
+        await self._verb(lambda tx: leases.register(tx, owner))
+
+    async def sign_off(self, owner: OwnerId) -> None:
+        await self._verb(lambda tx: leases.sign_off(tx, owner))
+
+    async def due(self, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
+        return await self.due_jobs(
+            self._clock.now(), limit=limit, late_after=late_after, late_limit=late_limit
+        )
+
+    async def fire(self, who: Claimant, plans: Sequence[FirePlan]) -> list[Fired]:
+        return await self._verb(lambda tx: firing.fire(tx, who, plans))
+
+    async def start(
+        self, who: Claimant, requests: Sequence[StartRequest]
+    ) -> list[Started | SchedulerError]:
+        return await self._verb(lambda tx: firing.start(tx, who, requests))
+
+    async def claim(self, who: Claimant, *, limit: int) -> tuple[list[Grant], list[Run]]:
+        return await self._verb(lambda tx: firing.claim(tx, who, limit))
+
+    async def renew(self, who: Claimant, claims: Sequence[ClaimRef]) -> dict[RunId, Wish]:
+        return await self._verb(lambda tx: leases.renew(tx, who, claims))
+
+    async def report(self, reports: Sequence[Report]) -> None:
+        await self._verb(lambda tx: leases.report(tx, reports))
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> list[Finished]:
+        return await self._verb(
+            lambda tx: finishing.finish(tx, verdicts, self._decide), patience=None
+        )
+
+    async def look(self) -> LiveLook:
+        return await self.claims(self._clock.now())
+
+    async def recover(self, claims: Sequence[ClaimSeen]) -> list[Run]:
+        return await self._verb(lambda tx: leases.recover(tx, claims))
+
+    async def next_wake(self, after: Micros) -> Micros | None:
+        return await self.wake_after(after)
+
+    async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:
+        await self._verb(
+            lambda tx: tx.execute("set_problem", id=job_id, code=code, message=message)
+        )
+
+    async def see_wall(self) -> Micros | None:
+        return await self._verb(clockwork.see_wall)
+
+    async def rearm(self, stepped: Micros) -> None:
+        after: str | None = ""
+        while after is not None:
+            after = await self._verb(partial(_rearm_slice, stepped, after))
+
+    async def pause(self, requests: Sequence[PauseRequest]) -> list[Operated | SchedulerError]:
+        return await self._each(operating.pause, requests)
+
+    async def resume(self, requests: Sequence[ResumeRequest]) -> list[Operated | SchedulerError]:
+        return await self._each(operating.resume, requests)
+
+    async def apply(self, changes: Sequence[DefinitionChange]) -> list[Operated | SchedulerError]:
+        return await self._each(defining.apply, changes)
+
+    async def cancel(self, run_id: RunId, peer: Peer) -> Cancelled:
+        return await self._verb(lambda tx: operating.cancel(tx, run_id, peer))
+
+    async def release(self, run_id: RunId, peer: Peer) -> Finished:
+        return await self._verb(lambda tx: operating.release(tx, run_id, peer))
+
+    async def retry_now(self, run_id: RunId, peer: Peer) -> Run:
+        return await self._verb(lambda tx: operating.retry_now(tx, run_id, peer))
+
+    async def retry(self, run_id: RunId, peer: Peer) -> Run:
+        return await self._verb(lambda tx: operating.retry(tx, run_id, peer))
+
+    async def skip_next(self, job_id: JobId, count: int, peer: Peer) -> Operated:
+        return await self._verb(lambda tx: operating.skip_next(tx, job_id, count, peer))
+
+    async def _each(
+        self, verb: Callable[[Transaction, T], Operated], requests: Sequence[T]
+    ) -> list[Operated | SchedulerError]:
+        """All requests in one transaction; a refused one is its error, with nothing of it written."""
+        return await self._verb(
+            lambda tx: [tx.alone(partial(verb, tx, request)) for request in requests]
+        )
+
+    async def close(self) -> None:
+        await self._writer.close(PATIENCE)
+        await _close_all(self._connections)
+
+
+def _rearm_slice(stepped: Micros, after: str, tx: Transaction) -> str | None:
+    return clockwork.rearm(tx, stepped, after)
+
+
+def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+    db.row_factory = sqlite3.Row
+    for pragma in pragmas:
+        db.execute(pragma)
+    return db
+
+
+async def _close_all(connections: Sequence[ThreadConnection]) -> None:
+    """Every connection is closed and its thread ended, also where closing one fails."""
+    for connection in connections:
+        try:
+            await connection.close()
+        except sqlite3.Error:
+            connection.stop()

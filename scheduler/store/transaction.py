@@ -1,0 +1,110 @@
+"""One transaction as the verbs see it: named statements, the store's `now`, savepoints."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from scheduler.clock import Micros
+from scheduler.errors import SchedulerError
+from scheduler.model.jobs import JobId
+from scheduler.model.runs import RunId
+from scheduler.store.protocol import Peer
+
+T = TypeVar("T")
+Row: TypeAlias = Mapping[str, Any]
+
+_WHOLE_TRANSACTION = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")
+
+
+@dataclass(slots=True)
+class Savepoint:
+    """What one request came to: its result, or the error after which nothing of it is left."""
+
+    result: Any = None
+    error: Exception | None = None
+
+
+class Transaction:
+    """Named statements against the raw connection, in the store's thread, inside one transaction.
+
+    Attributes:
+        now: the store's clock, read once: one moment for everything that commits together.
+    """
+
+    def __init__(self, db: sqlite3.Connection, queries: Mapping[str, str], now: Micros) -> None:
+        self._db = db
+        self._queries = queries
+        self.now = now
+
+    def execute(self, name: str, /, **values: object) -> int:
+        """How many rows the statement changed; every caller of a conditional write looks at it."""
+        return self._db.execute(self._queries[name], values).rowcount
+
+    def all(self, name: str, /, **values: object) -> list[Row]:
+        """All rows."""
+        return self._db.execute(self._queries[name], values).fetchall()
+
+    def one(self, name: str, /, **values: object) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = self._db.execute(self._queries[name], values).fetchone()
+        return row
+
+    def value(self, name: str, /, **values: object) -> Any:
+        """The first column of the first row, or None."""
+        row = self._db.execute(self._queries[name], values).fetchone()
+        return None if row is None else row[0]
+
+    @contextmanager
+    def savepoint(self) -> Iterator[Savepoint]:
+        """What is written inside stands or falls alone.
+
+        Domain errors and faulty data are caught and kept in the savepoint's `error`; an error of the
+        file as a whole (full, locked, I/O) goes on, since it ends the transaction.
+        """
+        outcome = Savepoint()
+        self._db.execute(self._queries["savepoint"])
+        try:
+            yield outcome
+        except (SchedulerError, sqlite3.Error) as error:
+            if getattr(error, "sqlite_errorname", "").startswith(_WHOLE_TRANSACTION):
+                raise
+            outcome.error = error
+            self._db.execute(self._queries["rollback_to_savepoint"])
+        self._db.execute(self._queries["release_savepoint"])
+
+    def alone(self, work: Callable[[], T]) -> T | SchedulerError:
+        """The result of `work`, or the error of ours that it raised, with nothing of it written."""
+        with self.savepoint() as attempt:
+            attempt.result = work()
+        if attempt.error is None:
+            result: T = attempt.result
+            return result
+        if isinstance(attempt.error, SchedulerError):
+            return attempt.error
+        raise attempt.error
+
+    def next_revision(self) -> int:
+        """A number from the store-wide counter, never used before."""
+        return int(self.value("next_revision"))
+
+    def record(
+        self, verb: str, peer: Peer, *, job: JobId | None = None, run: RunId | None = None, detail: str = "{}"
+    ) -> None:
+        """The mutation stands in the audit and in the sequence of changes."""
+        self.execute(
+            "record_audit",
+            at=self.now,
+            verb=verb,
+            job=job,
+            run=run,
+            uid=peer.uid,
+            gid=peer.gid,
+            pid=peer.pid,
+            command=peer.command,
+            detail=detail,
+        )
+        self.execute("record_change", kind="run" if run else "job", id=run or job or "")

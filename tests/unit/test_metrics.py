@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from scheduler.clock import SECOND
+from scheduler.metrics import CONTENT_TYPE, LABEL_LIMIT, Metrics
+
+NAMES = {
+    "scheduler_fires",
+    "scheduler_fire_lateness_seconds",
+    "scheduler_run_duration_seconds",
+    "scheduler_live_runs",
+    "scheduler_queued_runs",
+    "scheduler_non_runs",
+    "scheduler_recoveries",
+    "scheduler_fenced_writes",
+    "scheduler_pauses_preserved",
+    "scheduler_lease_renewals",
+    "scheduler_store_commit_seconds",
+    "scheduler_store_commit_batch",
+    "scheduler_loop_lag_seconds",
+}
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Every sample by its name and labels, as a scraper reads it."""
+    families = text_string_to_metric_families(metrics.render().decode())  # type: ignore[no-untyped-call]
+    return {
+        sample.name + "".join(f"{{{key}={value}}}" for key, value in sample.labels.items()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_the_text_is_openmetrics_with_our_names() -> None:
+    """A scraper that knows OpenMetrics reads the text, and finds the names that are documented."""
+    text = Metrics().render().decode()
+
+    assert CONTENT_TYPE.startswith("application/openmetrics-text")
+    assert set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)) == NAMES
+    assert text.endswith("# EOF\n")
+
+
+def test_each_fact_is_counted_where_it_belongs() -> None:
+    """Each method moves its own numbers, durations in seconds."""
+    metrics = Metrics()
+
+    metrics.fired("schedule", SECOND // 2)
+    metrics.skipped("overlap")
+    metrics.skipped("paused", 41)
+    metrics.run_ended("succeeded", 90 * SECOND)
+    metrics.runs_counted(live=3, queued=2)
+    metrics.recovered("crashed")
+    metrics.write_fenced()
+    metrics.pause_preserved()
+    metrics.leases_renewed(5)
+    metrics.committed(SECOND // 100, 7)
+    metrics.loop_lagged(SECOND // 1000)
+
+    seen = samples(metrics)
+    expected = {
+        "scheduler_fires_total{trigger=schedule}": 1,
+        "scheduler_fire_lateness_seconds_sum": 0.5,
+        "scheduler_non_runs_total{reason=overlap}": 1,
+        "scheduler_non_runs_total{reason=paused}": 41,
+        "scheduler_run_duration_seconds_sum{outcome=succeeded}": 90,
+        "scheduler_live_runs": 3,
+        "scheduler_queued_runs": 2,
+        "scheduler_recoveries_total{outcome=crashed}": 1,
+        "scheduler_fenced_writes_total": 1,
+        "scheduler_pauses_preserved_total": 1,
+        "scheduler_lease_renewals_total": 5,
+        "scheduler_store_commit_seconds_sum": 0.01,
+        "scheduler_store_commit_batch_sum": 7,
+        "scheduler_loop_lag_seconds_sum": 0.001,
+    }
+    assert {name: seen[name] for name in expected} == pytest.approx(expected)
+
+
+def test_labels_are_bounded() -> None:
+    """A label that takes ever new values ends in `other`, so that the number of series stays bounded."""
+    metrics = Metrics()
+
+    for index in range(1000):
+        metrics.skipped(f"reason-{index}")
+
+    series = [name for name in samples(metrics) if name.startswith("scheduler_non_runs_total")]
+    assert len(series) == LABEL_LIMIT + 1
+    assert samples(metrics)["scheduler_non_runs_total{reason=other}"] == 1000 - LABEL_LIMIT
+
+
+def test_two_daemons_in_one_process_count_apart() -> None:
+    """Nothing is global: each instance has its own numbers."""
+    one, other = Metrics(), Metrics()
+
+    one.write_fenced()
+
+    assert samples(other)["scheduler_fenced_writes_total"] == 0
