@@ -46,31 +46,47 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="schedulerd", description="An async scheduler daemon: jobs run on time, pauses survive."
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="scheduler.toml, or the directory it is in")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="scheduler.toml, or the directory it is in"
+    )
     parser.add_argument("--state", type=Path, metavar="DIR", help="where the store, lock and output are")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="where the control socket is made")
-    parser.add_argument("--jobs", type=Path, metavar="DIR", action="append", default=[], help="a directory of job files; may be repeated")
-    parser.add_argument("--check", action="store_true", help="say what is wrong with the configuration, and exit")
+    parser.add_argument(
+        "--jobs",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a directory of job files; may be repeated",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="say what is wrong with the configuration, and exit"
+    )
     parser.add_argument("--version", action="version", version=f"schedulerd {__version__}")
     return parser.parse_args(argv)
 
 
 def _check(flags: argparse.Namespace) -> int:
     faults = check(flags.config, os.environ, socket=flags.socket, jobs=flags.jobs)
-    for fault in faults:
-        print(fault, file=sys.stderr)
+    _say(*faults)
     return 1 if faults else 0
 
 
 def _complain(error: SchedulerError) -> None:
     faults = error.faults if isinstance(error, Invalid) else ()
     lines = [f"schedulerd: {error.message}" + (f" ({error.hint})" if error.hint else "")]
-    for line in (*lines, *(f"  {fault}" for fault in faults)):
-        print(line, file=sys.stderr)
+    _say(*lines, *(f"  {fault}" for fault in faults))
+
+
+def _say(*lines: object) -> None:
+    """The lines stand on stderr: there is no log yet, and a person waits for the answer."""
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
 def _serve(flags: argparse.Namespace) -> int:
-    settings = load_settings(config_file(flags.config, os.environ), os.environ, socket=flags.socket, jobs=flags.jobs)
+    settings = load_settings(
+        config_file(flags.config, os.environ), os.environ, socket=flags.socket, jobs=flags.jobs
+    )
     state = state_dir(flags.state, os.environ)
     socket = daemon_socket(settings.socket, state, os.environ)
     faulthandler.enable()  # a watchdog's SIGABRT puts all stacks into the journal

@@ -94,9 +94,9 @@ def _show(screen: Screen, id: str, answer: Json, done: str) -> None:
         return
     job = answer["job"] if isinstance(answer.get("job"), dict) else answer
     cells: list[Cell | str] = [escape(id), done]
-    if job.get("status"):
+    if job.get("status") and done != "removed":
         cells.append(job_cell(escape(job_state(job))))
-    if job.get("next_fire_at"):
+    if job.get("next_fire_at") and done != "removed":
         cells.append(f"next fire {moment(job['next_fire_at'])}")
     screen.line(*cells)
 

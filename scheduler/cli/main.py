@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from scheduler import __version__
 from scheduler.cli.screen import leave_quietly, tell, warn
@@ -28,7 +29,7 @@ _PROGRAM: Final = "schedctl"
 _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("status", "Tell how the daemon is."),
     "list": ("jobs", "List jobs: state, next fire, last run, live runs."),
-    "show": ("jobs", "Show one job or one run, whole."),
+    "show": ("show", "Show one job or one run, whole."),
     "next": ("times", "Tell when a job, or a schedule not yet used, fires."),
     "why": ("times", "Tell the one reason why a job does not run, and when it can."),
     "run": ("start", "Start jobs now."),
@@ -64,6 +65,11 @@ class _Verbs(click.Group):
         command = getattr(module, f"{cmd_name.replace('-', '_')}_verb")
         assert isinstance(command, click.Command)  # noqa: S101  the table above names commands only
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        fitting = [name for name in _VERBS if name.startswith(incomplete)]
+        verbs = [CompletionItem(name, help=_VERBS[name][1]) for name in fitting]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

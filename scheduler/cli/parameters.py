@@ -43,8 +43,6 @@ class Moment(click.ParamType[Micros]):
         self._ago = ago
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
-        if isinstance(value, int):
-            return value
         text = str(value).strip()
         found = _full(text) or _time_of_day(text) or (_length_ago(text) if self._ago else None)
         if found is None:

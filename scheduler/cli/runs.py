@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from scheduler.cli.connection import segment
-from scheduler.cli.jobs import RUN_COLUMNS, run_row
 from scheduler.cli.parameters import Moment
+from scheduler.cli.rows import RUN_COLUMNS, run_row
 from scheduler.cli.screen import Cell, Column, run_cell
 from scheduler.cli.selection import (
     UNFINISHED,
@@ -26,6 +26,7 @@ from scheduler.cli.wording import Json, escape, outcome
 from scheduler.clock import Micros, rfc3339
 from scheduler.errors import Conflict
 
+_WAITING: Final = ("waiting",)
 _ENDED: Final = ("succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped")
 
 
@@ -77,16 +78,16 @@ def retry_verb(session: Session, names: Sequence[str]) -> int:
 @client_verb
 def retry_now_verb(session: Session, names: Sequence[str]) -> int:
     """Let runs that wait for their next try go on at once; a JOB stands for its waiting runs."""
-    return for_each(session, names, lambda name: _each_run(session, name, "retry-now", ("waiting",)))
+    return for_each(session, names, lambda name: _each_run(session, name, "retry-now", _WAITING))
 
 
 def _each_run(session: Session, name: str, verb: str, states: Sequence[str], body: Json | None = None) -> int:
     """The verb has been said to the run of that name, or to those of the job that are in one of `states`."""
     meant = runs_meant(session, name, states)
     if not meant:
-        wanted = f"job {name} has no run that is {' or '.join(states)}"
+        wanted = "is waiting" if states == _WAITING else "is live or queued"
         raise Conflict(
-            wanted if states else f"{verb} takes a run, and {name} is a job",
+            f"{name} has no run that {wanted}" if states else f"{verb} takes a run, and {name} is a job",
             hint=f"`schedctl runs {name}` lists its runs",
         )
 

@@ -148,7 +148,7 @@ def tell(error: SchedulerError) -> None:
     """The error stands on stderr: one line, and one more for each fault of an input that has several."""
     faults = error.faults if isinstance(error, Invalid) else ()
     hint = f"; {error.hint}" if error.hint else ""
-    if len(faults) == 1 and str(faults[0]) not in error.message:
+    if len(faults) == 1 and faults[0].message not in error.message:
         hint = f": {faults[0]}{hint}"
     warn(escape(f"{error.message}{hint}"))
     for fault in faults if len(faults) > 1 else ():

@@ -14,8 +14,8 @@ from scheduler.cli.parameters import Moment
 from scheduler.cli.screen import Cell, Column, Screen, warn
 from scheduler.cli.selection import complete_job, explained
 from scheduler.cli.session import Session, client_verb
-from scheduler.cli.wording import Json, escape, instant, local, moment, now, relative
-from scheduler.clock import SECOND, Micros, from_micros, rfc3339, to_micros
+from scheduler.cli.wording import Json, escape, instant, local, moment, now, precision, relative
+from scheduler.clock import Micros, from_micros, rfc3339, to_micros
 from scheduler.errors import DaemonUnreachable, NotFound
 
 P = ParamSpec("P")
@@ -190,6 +190,5 @@ def time_row(time: str) -> list[Cell]:
     if at is None:
         return [Cell(escape(time)), Cell(""), Cell("")]
     read = datetime.fromisoformat(time)
-    timespec = "milliseconds" if at % SECOND >= 1_000 else "seconds"
-    shown = read.isoformat(sep=" ", timespec=timespec)
+    shown = read.isoformat(sep=" ", timespec=precision(at))
     return [Cell(f"{_DAYS[read.weekday()]} {shown}"), Cell(local(at)), Cell(relative(at))]

@@ -101,9 +101,18 @@ def moment(value: object) -> str:
 
 
 def local(at: Micros) -> str:
-    """The instant in the local zone with its offset; a fraction of a second only where there is one."""
+    """The instant in the local zone with its offset, to the second.
+
+    Milliseconds are shown where they are exact, as in a fire time of `every = "500ms"`; a time that was
+    measured never is.
+    """
     shown = from_micros(at).astimezone()
-    return shown.isoformat(sep=" ", timespec="seconds" if at % SECOND < 1_000 else "milliseconds")
+    return shown.isoformat(sep=" ", timespec=precision(at))
+
+
+def precision(at: Micros) -> str:
+    """`seconds`, or `milliseconds` for an instant that was set to one."""
+    return "milliseconds" if at % SECOND and at % 1_000 == 0 else "seconds"
 
 
 def brief(at: Micros) -> str:

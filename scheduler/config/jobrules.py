@@ -146,9 +146,7 @@ def _group(written: Written) -> Iterator[Problem]:
     if group is None or group in known:
         return
     near = nearest(group, known)
-    meant = (
-        f"did you mean {shown(near)}?" if near else f"add [groups.{printable(group)}] to scheduler.toml"
-    )
+    meant = f"did you mean {shown(near)}?" if near else f"add [groups.{printable(group)}] to scheduler.toml"
     yield Problem(("group",), f"no group {shown(group)} in the daemon's configuration: {meant}")
 
 

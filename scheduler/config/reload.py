@@ -16,7 +16,7 @@ from typing import TypeAlias
 from scheduler.config.jobdirs import Loaded
 from scheduler.errors import Fault
 from scheduler.model.jobs import JobDefinition, JobId, Origin
-from scheduler.store.protocol import ChangeKind, DefinitionChange, Peer
+from scheduler.store.values import ChangeKind, DefinitionChange, Peer
 
 InForce: TypeAlias = Mapping[JobId, tuple[str | None, str]]
 """Of every job that came from a file: that file, and the canonical source of its definition."""

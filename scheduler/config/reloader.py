@@ -15,7 +15,8 @@ from scheduler.config.jobdirs import load_job_dirs
 from scheduler.config.reload import Changes, diff
 from scheduler.config.settings import Settings
 from scheduler.errors import Fault, SchedulerError
-from scheduler.store.protocol import ChangeKind, DefinitionChange, Operated, Peer, Store
+from scheduler.store.protocol import Store
+from scheduler.store.values import ChangeKind, DefinitionChange, Operated, Peer
 from scheduler.telemetry import Event, Logger
 
 

@@ -20,7 +20,7 @@ from scheduler.control.wire import read_json
 from scheduler.errors import Fault, NotFound, NotSupportedYet, StoreUnavailable
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunId
-from scheduler.store.protocol import Peer
+from scheduler.store.values import Peer
 
 _JOB_ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _LOOK_TIMEOUT: Final = 2.0

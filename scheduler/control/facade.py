@@ -12,15 +12,8 @@ from scheduler.engine.operations import Operations
 from scheduler.model.jobs import Job, JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId
 from scheduler.rules.why import Limits, why
-from scheduler.store.protocol import (
-    Claimant,
-    DefinitionChange,
-    Missed,
-    Operated,
-    Peer,
-    Started,
-    Store,
-)
+from scheduler.store.protocol import Store
+from scheduler.store.values import Claimant, DefinitionChange, Missed, Operated, Peer, Started
 
 _CLAIMED: Final = ("running", "recovering")
 
@@ -54,9 +47,7 @@ class Facade:
     async def resume(self, job_id: JobId, missed: Missed, peer: Peer) -> Operated:
         return await self._operations.resume(job_id, missed, peer)
 
-    async def run(
-        self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None
-    ) -> Started:
+    async def run(self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None) -> Started:
         return await self._operations.run(job_id, peer, args=args, overlap=overlap)
 
     async def cancel(self, run_id: RunId, peer: Peer, *, force: bool = False) -> Run:

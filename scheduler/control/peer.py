@@ -19,7 +19,7 @@ from typing import Final
 
 from scheduler.errors import Forbidden
 from scheduler.executors.threads import off_loop
-from scheduler.store.protocol import Peer
+from scheduler.store.values import Peer
 from scheduler.telemetry import Event, get_logger
 
 _UCRED: Final = struct.Struct("3i")

@@ -16,7 +16,7 @@ from scheduler.errors import Fault
 from scheduler.executors.output import START, Chunk, Position, Stream, read_output
 from scheduler.model.jobs import JobDefinition, JobId, JsonValue, Overlap, PauseMode
 from scheduler.model.runs import OwnerId, Run, RunId
-from scheduler.store.protocol import DefinitionChange, Missed, Operated, Peer, Started
+from scheduler.store.values import DefinitionChange, Missed, Operated, Peer, Started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, get_type_hints
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from scheduler.config.wording import dotted, printable, shown, unknown_key
 from scheduler.errors import AlreadyRunning, Fault, Invalid, NotFound, SchedulerError
@@ -80,8 +80,8 @@ def encoded(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def install(app: FastAPI) -> None:
-    """Whatever a route of the app raises is answered as a problem."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Whatever is raised on the way to `routes` and in them is answered as a problem."""
 
     async def answered(request: Request, error: Exception) -> ProblemResponse:
         match error:
@@ -90,7 +90,7 @@ def install(app: FastAPI) -> None:
             case RequestValidationError():
                 return _answer(_invalid(request, error.errors()))
             case HTTPException():
-                return _framework(app, request, error)
+                return _framework(routes, request, error)
             case _:
                 return _answer(_unexpected(error))
 
@@ -108,13 +108,13 @@ def _unexpected(error: Exception) -> SchedulerError:
     return _INTERNAL
 
 
-def _framework(app: FastAPI, request: Request, error: HTTPException) -> ProblemResponse:
+def _framework(routes: Sequence[BaseRoute], request: Request, error: HTTPException) -> ProblemResponse:
     """What the router itself refuses: a path or a method that is not there."""
     path = printable(request.url.path)
     if error.status_code == 404:
         return _answer(NotFound(f"there is no {path} here", hint="/openapi.json lists what there is"))
     if error.status_code == 405:
-        allowed = ", ".join(_methods(app, request))
+        allowed = ", ".join(_methods(routes, request))
         detail = f"{path} does not take {request.method}"
         document = document_of(405, "method_not_allowed", detail, hint=f"it takes {allowed}")
         return ProblemResponse(document, 405, headers={"Allow": allowed})
@@ -123,10 +123,10 @@ def _framework(app: FastAPI, request: Request, error: HTTPException) -> ProblemR
     )
 
 
-def _methods(app: FastAPI, request: Request) -> list[str]:
+def _methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     """Every method that some route takes at this path; the router names those of the first route only."""
     found: set[str] = set()
-    for route in app.routes:
+    for route in routes:
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
@@ -156,7 +156,7 @@ def _fault(error: Mapping[str, Any], known: Collection[str]) -> Fault:
             return Fault(key=key, message=str(error["ctx"]["error"]))
         case _:
             message = printable(str(error["msg"]), 200)
-            return Fault(key=key, message=message.replace("Input should be", "write"))
+            return Fault(key=key, message=message.replace("Input should be", "it has to be"))
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
@@ -168,7 +168,8 @@ def _known_names(request: Request) -> set[str]:
     endpoint = getattr(request.scope.get("route"), "endpoint", None)
     if endpoint is None:
         return set()
-    models = [hint for hint in get_type_hints(endpoint).values() if _is_model(hint)]
+    hints = get_type_hints(endpoint)
+    models = [hint for name, hint in hints.items() if name != "return" and _is_model(hint)]
     return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 

@@ -20,7 +20,7 @@ from scheduler.errors import Fault, NotSupportedYet
 from scheduler.executors.output import Stream
 from scheduler.model.jobs import JobStatus, Overlap, PauseMode
 from scheduler.model.runs import RunState
-from scheduler.store.protocol import Missed
+from scheduler.store.values import Missed
 
 # In a query string a + stands for a space, so an offset that was not escaped arrives as one.
 _LOST_PLUS: Final = re.compile(r"(?<=\d) (?=\d\d:?\d\d$)")

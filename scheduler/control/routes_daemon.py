@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, Protocol
 
 from fastapi import APIRouter, Query
@@ -18,7 +19,8 @@ from scheduler.control.views import Views, reload_view, told
 from scheduler.errors import Draining, Invalid, SchedulerError, StoreUnavailable
 from scheduler.metrics import CONTENT_TYPE
 from scheduler.model.jobs import JobId
-from scheduler.store.protocol import Counts, Reads
+from scheduler.store.protocol import Reads
+from scheduler.store.values import Counts
 
 SILENCE: Final = 90 * SECOND
 """A daemon whose last tick or renewal is older is not healthy: both come at least every 30 seconds."""
@@ -86,7 +88,11 @@ class DaemonRoutes:
         table: dict[str, Any] = {**given, "shell": ":"}
         if body.timezone is not None:
             table["timezone"] = body.timezone
-        definition = self._needs.parse_definition(_PREVIEW, table)
+        try:
+            definition = self._needs.parse_definition(_PREVIEW, table)
+        except Invalid as error:  # of a job that nobody wrote: its name would only confuse
+            faults = [replace(fault, job=None) for fault in error.faults]
+            raise Invalid(error.message, faults=faults, hint=error.hint) from error
         after = self._needs.clock.now() if body.after is None else body.after
         times = await times_after(definition.schedule, after, body.n, self._breathe)
         zone = self._views.zone_of(definition)

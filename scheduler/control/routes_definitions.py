@@ -15,7 +15,8 @@ from scheduler.control.requests import Nothing
 from scheduler.control.views import Views, job_and_runs
 from scheduler.errors import Conflict, Fault, Invalid, PreconditionRequired, Stale
 from scheduler.model.jobs import Job, JobId, Origin
-from scheduler.store.protocol import ChangeKind, DefinitionChange, Operated, Reads
+from scheduler.store.protocol import Reads
+from scheduler.store.values import ChangeKind, DefinitionChange, Operated
 
 _DEFINITION_SCHEMA: Final = {
     "type": "object",

@@ -127,13 +127,13 @@ class JobRoutes:
         peer: Admitted,
         response: Response,
         body: RunBody = _RUN,
-    ) -> api.RunSummary:
+    ) -> api.Run:
         """A run is started now, or queued; the schedule does not move."""
         refuse_unsupported(body)
         args = None if body.args is None else json.dumps(body.args, ensure_ascii=False)
         started = await self._operations.run(id, peer, args=args, overlap=body.overlap)
         response.headers["Location"] = f"/v1/runs/{started.run.id}"
-        return self._views.summary(started.run)
+        return self._views.run(started.run, await self._reads.attempts(started.run.id))
 
     async def skip_next(
         self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: SkipNextBody = _SKIP_ONE

@@ -1,0 +1,1 @@
+"""The machinery that fires, claims, runs, recovers and writes back."""

@@ -93,7 +93,7 @@ class Attempt:
         self._alive_at = self._clock.monotonic()
         self._reporter.alive(self.grant.run, report)
 
-    def output_seen(self, size: int) -> None:
+    def output_seen(self, size: int) -> None:  # noqa: ARG002 - that it came is what counts
         self._alive_at = self._clock.monotonic()
         self._reporter.alive(self.grant.run)
 

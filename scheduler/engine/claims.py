@@ -18,7 +18,8 @@ from scheduler.errors import NotFound, StoreUnavailable
 from scheduler.metrics import Metrics
 from scheduler.model.runs import OwnerId, Run, RunId, RunState, Wish
 from scheduler.rules.recovery import ClaimSeen, OwnerState, may_sweep, should_release
-from scheduler.store.protocol import Claimant, ClaimRef, LiveLook, Store
+from scheduler.store.protocol import Store
+from scheduler.store.values import Claimant, ClaimRef, LiveLook
 from scheduler.telemetry import Event, Logger
 
 
@@ -158,7 +159,7 @@ class Claims:
             self._unknown.pop((run.id, run.claim), None)
         for run in (*look.recovering, *taken):
             alone = run.owner is not None and owners[run.owner] == 1
-            self._recoverer.take_up(run, counts_crash=alone)
+            self._recoverer.take_up(run, counts_crash=alone or run.serial)
 
     def _is_dead(self, seen: ClaimSeen, now: Micros) -> bool:
         held = self._held.get(seen.run_id)

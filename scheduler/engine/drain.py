@@ -62,12 +62,10 @@ class Drain:
         self._runner.abandon()
         await self._within(self._runner.idle, _AFTER_KILL, hurries=False)
 
-    async def _within(
-        self, wait: Callable[[], Awaitable[None]], timeout: Micros, *, hurries: bool
-    ) -> bool:
-        """Whether it came within `timeout`, or before the second signal where that counts."""
+    async def _within(self, wait: Callable[[], Awaitable[None]], at_most: Micros, *, hurries: bool) -> bool:
+        """Whether it came within `at_most`, or before the second signal where that counts."""
         waiting = asyncio.ensure_future(wait())
-        sleeping = asyncio.ensure_future(self._clock.sleep(timeout))
+        sleeping = asyncio.ensure_future(self._clock.sleep(at_most))
         others = {sleeping}
         hurrying = asyncio.ensure_future(self._hurried.wait())
         watched: set[asyncio.Future[object]] = {waiting, sleeping}  # type: ignore[arg-type] # one set of three kinds

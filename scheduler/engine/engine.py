@@ -21,7 +21,8 @@ from scheduler.metrics import Metrics
 from scheduler.model.jobs import Job
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
 from scheduler.rules.planning import FirePlan, SkippedSpan, plan_fire
-from scheduler.store.protocol import Claimant, Fired, Store
+from scheduler.store.protocol import Store
+from scheduler.store.values import Claimant, Fired
 from scheduler.telemetry import Event, Logger
 
 SLICE: Final = 50
@@ -125,7 +126,7 @@ class Engine:
         plans = self._plans(look.jobs, look.now)
         if plans:
             await self._fire(plans, {job.id: job for job in look.jobs})
-        if late_limit == 0 or late == late_limit:
+        if late >= late_limit:
             self._again_after(self._rate.pause)
         return look.now, len(look.jobs) - late < SLICE
 
@@ -164,7 +165,9 @@ class Engine:
         for run_id in fired.cancel:
             self._claims.wish(run_id, Wish.CANCEL)
         for run in fired.cancelled:
-            self._log.info(Event.RUN_CANCELLED, job=job.id, run_id=run.id, reason=run.reason, message=run.message)
+            self._log.info(
+                Event.RUN_CANCELLED, job=job.id, run_id=run.id, reason=run.reason, message=run.message
+            )
         if fired.completed:
             self._log.info(Event.JOB_COMPLETED, job=job.id)
         return {grant.run.id for grant in fired.grants}

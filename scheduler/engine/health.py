@@ -17,7 +17,9 @@ class StoreHealth:
         """The writer's report: an error, or None when commits work again."""
         if trouble is None and not self.is_ok:
             self.is_ok = True
-            self._log.info(Event.STORE_RECOVERED, message="commits work again; what was kept has been written")
+            self._log.info(
+                Event.STORE_RECOVERED, message="commits work again; what was kept has been written"
+            )
         elif trouble is not None and self.is_ok:
             self.is_ok = False
             self._log.error(

@@ -102,7 +102,7 @@ def _name(number: int | None) -> str:
         return f"signal {number}"
 
 
-def _verdict(
+def _verdict(  # noqa: PLR0913 - the fields of a verdict that differ
     grant: Grant,
     ended: Ended,
     spread: float,

@@ -6,6 +6,7 @@ the transition is told, and the tick looks again.
 
 from __future__ import annotations
 
+from scheduler.clock import Clock
 from scheduler.engine.claims import Claims
 from scheduler.engine.engine import Engine
 from scheduler.engine.runner import Runner
@@ -13,7 +14,8 @@ from scheduler.engine.writeback import WriteBack
 from scheduler.errors import Draining, SchedulerError
 from scheduler.model.jobs import JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
-from scheduler.store.protocol import (
+from scheduler.store.protocol import Store
+from scheduler.store.values import (
     Cancelled,
     ChangeKind,
     Claimant,
@@ -25,9 +27,7 @@ from scheduler.store.protocol import (
     ResumeRequest,
     Started,
     StartRequest,
-    Store,
 )
-from scheduler.clock import Clock
 from scheduler.telemetry import Event, Logger
 
 _CHANGE_EVENT = {
@@ -73,7 +73,11 @@ class Operations:
         self._follow(done)
         if done.changed:
             self._log.info(
-                Event.JOB_PAUSED, job=job_id, by=str(peer), mode=mode, message=note or None,
+                Event.JOB_PAUSED,
+                job=job_id,
+                by=str(peer),
+                mode=mode,
+                message=note or None,
                 in_flight=len(done.in_flight),
             )
         return done
@@ -85,12 +89,12 @@ class Operations:
         self._follow(done)
         if done.changed:
             next_fire_at = done.job.next_fire_at
-            self._log.info(Event.JOB_RESUMED, job=job_id, by=str(peer), missed=missed, next_fire_at=next_fire_at)
+            self._log.info(
+                Event.JOB_RESUMED, job=job_id, by=str(peer), missed=missed, next_fire_at=next_fire_at
+            )
         return done
 
-    async def run(
-        self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None
-    ) -> Started:
+    async def run(self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None) -> Started:
         """A manual run is claimed, or queued."""
         await self._claims.sweep()
         run_id = new_run_id(self._clock.now())
@@ -170,7 +174,11 @@ class Operations:
         if done.changed:
             job = done.job
             self._log.info(
-                _CHANGE_EVENT[kind], job=job.id, by=str(peer), origin=job.origin, next_fire_at=job.next_fire_at
+                _CHANGE_EVENT[kind],
+                job=job.id,
+                by=str(peer),
+                origin=job.origin,
+                next_fire_at=job.next_fire_at,
             )
 
     def _follow(self, done: Operated) -> None:

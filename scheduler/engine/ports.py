@@ -81,7 +81,7 @@ class Execution(Protocol):
     """One started attempt."""
 
     async def wait(self) -> Ended:
-        """The end, once it has come; may be awaited any number of times, a cancel of the wait ends nothing."""
+        """The end, once it has come; may be awaited more than once, and a cancel of the wait ends nothing."""
         ...
 
     async def end(self, grace: Micros) -> bool:
@@ -137,5 +137,3 @@ class Timer(Protocol):
     def arm(self, at: Micros | None) -> None:
         """The callback is called once at wall time `at` (at once if it is past); None disarms."""
         ...
-
-

@@ -45,7 +45,7 @@ class Recoverer:
         """The row has a recoverer; one that has it already keeps it."""
         if run.id in self._tasks:
             return
-        task = asyncio.create_task(self._recover(run, counts_crash), name=f"recover:{run.id}")
+        task = asyncio.create_task(self._recover(run, counts_crash=counts_crash), name=f"recover:{run.id}")
         self._tasks[run.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
 
@@ -60,7 +60,7 @@ class Recoverer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _recover(self, run: Run, counts_crash: bool) -> None:
+    async def _recover(self, run: Run, *, counts_crash: bool) -> None:
         try:
             grace = await self._grace_of(run.job)
             if not await self._undertaker.end_leftovers(run, grace):
@@ -72,11 +72,11 @@ class Recoverer:
                     message="a process of it could not be ended; tried again at the next sweep",
                 )
                 return
-            await self._record(run, counts_crash)
+            await self._record(run, counts_crash=counts_crash)
         except SchedulerError as error:
             self._log.error(Event.RUN_STUCK, job=run.job, run_id=run.id, message=str(error))
 
-    async def _record(self, run: Run, counts_crash: bool) -> None:
+    async def _record(self, run: Run, *, counts_crash: bool) -> None:
         finished = await self._writeback.finish(
             Verdict(
                 run_id=run.id,

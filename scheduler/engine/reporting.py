@@ -10,7 +10,8 @@ from scheduler.clock import SECOND, Clock, Micros
 from scheduler.engine.ports import ProgressReport
 from scheduler.errors import StoreUnavailable
 from scheduler.model.runs import Progress, Run, RunId
-from scheduler.store.protocol import Report, Store
+from scheduler.store.protocol import Store
+from scheduler.store.values import Report
 from scheduler.telemetry import Event, Logger
 
 _PERIOD: Final[Micros] = SECOND

@@ -15,7 +15,8 @@ from scheduler.metrics import Metrics
 from scheduler.model.jobs import Job, JobStatus
 from scheduler.model.runs import Run, RunState
 from scheduler.rules.reconcile import JobWrite, Standing, Verdict
-from scheduler.store.protocol import Finished, Store
+from scheduler.store.protocol import Store
+from scheduler.store.values import Finished
 from scheduler.telemetry import Event, Logger
 
 _EVENT_OF: Final = {
@@ -58,7 +59,9 @@ class WriteBack:
         if decision.met_pause and finished.job is not None and finished.job.pause is not None:
             pause = finished.job.pause
             self._metrics.pause_preserved()
-            self._log.info(Event.PAUSE_PRESERVED, job=run.job, run_id=run.id, by=pause.by, since_at=pause.since)
+            self._log.info(
+                Event.PAUSE_PRESERVED, job=run.job, run_id=run.id, by=pause.by, since_at=pause.since
+            )
         if decision.job is not None and finished.job is not None:
             self._tell_job(finished.job, decision.job, run)
         for ended in finished.ended:
@@ -119,7 +122,11 @@ class WriteBack:
             self._log.error(Event.JOB_FAILED, job=job.id, run_id=run.id, failures=write.failures)
         elif write.pause_reason is not None:
             self._log.error(
-                Event.JOB_PAUSED, job=job.id, reason=write.pause_reason, by="schedulerd", message=write.pause_note
+                Event.JOB_PAUSED,
+                job=job.id,
+                reason=write.pause_reason,
+                by="schedulerd",
+                message=write.pause_note,
             )
 
 

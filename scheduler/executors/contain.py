@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Coro: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, None, T]
 
@@ -24,24 +26,51 @@ def handler_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T]) 
     """A task that runs `coro` as a handler: tasks begun in it are contained."""
     if loop.get_task_factory() is None:
         loop.set_task_factory(_contained_task)
-    return loop.create_task(_in_handler(coro))
-
-
-async def _in_handler(coro: Coroutine[Any, Any, T]) -> T:
-    _IN_HANDLER.set(True)  # of this task's own context only, and of what is begun in it
-    return await coro
+    context = copy_context()
+    context.run(_IN_HANDLER.set, True)  # noqa: FBT003 - of this task, and of what is begun in it
+    return loop.create_task(coro, context=context)
 
 
 def _contained_task(loop: asyncio.AbstractEventLoop, coro: Coro[T], **options: Any) -> asyncio.Task[T]:
-    if _IN_HANDLER.get() and asyncio.iscoroutine(coro):
-        return asyncio.Task(_contained(coro), loop=loop, **options)
+    if _IN_HANDLER.get() and isinstance(coro, Coroutine):
+        coro = _Contained(coro)
     return asyncio.Task(coro, loop=loop, **options)
 
 
-async def _contained(coro: Coroutine[Any, Any, T]) -> T:
-    try:
-        return await coro
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(
-            f"{type(error).__name__} in a task of a handler: a handler returns or raises"
-        ) from error
+class _Contained(Coroutine[Any, Any, T_co]):
+    """A coroutine that cannot raise what would end the loop.
+
+    Not an `async def` around the other: one that is cancelled before its first step would never await it.
+    """
+
+    def __init__(self, coro: Coroutine[Any, Any, T_co]) -> None:
+        self._coro = coro
+
+    def send(self, value: Any, /) -> Any:
+        try:
+            return self._coro.send(value)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _failure(error) from error
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Any:
+        del value, traceback  # the three-argument form is history; asyncio throws instances
+        try:
+            return self._coro.throw(kind if isinstance(kind, BaseException) else kind())
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        self._coro.close()
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self._coro.__await__()
+
+
+def _failure(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{type(error).__name__} in a task of a handler: a handler returns or raises")

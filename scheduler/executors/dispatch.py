@@ -9,7 +9,7 @@ from scheduler.executors.command import CommandExecutor
 from scheduler.executors.python import PythonExecutor
 from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
-from scheduler.model.jobs import CommandAction, PythonAction, ShellAction
+from scheduler.model.jobs import CommandAction, JobDefinition, PythonAction, ShellAction
 from scheduler.model.runs import Grant
 
 
@@ -33,6 +33,14 @@ class Executors:
                 return await self._handlers.start(grant, hooks)
             case _:
                 assert_never(action)
+
+    async def check(self, definition: JobDefinition) -> None:
+        """A broken action could be started again.
+
+        Raises:
+            SpawnFailed: it could not; HandlerBroken where a handler cannot be imported or called.
+        """
+        await self._handlers.check(definition)
 
     def close(self) -> None:
         """Nothing can be started any more; what runs goes on."""

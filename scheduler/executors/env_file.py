@@ -41,20 +41,27 @@ def read_env_file(path: str) -> dict[str, str]:
 
 def _content(path: str) -> bytes:
     try:
-        # Non-blocking, so that a FIFO by that name is refused below instead of waited for.
+        # Non-blocking, so that a FIFO by that name is refused and not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            content = _read_regular(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise SpawnFailed(f"env_file {path} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SpawnFailed(f"env_file {path} is not a regular file")
-        try:
-            content = file.read(LARGEST + 1)
-        except OSError as error:
-            raise SpawnFailed(f"env_file {path} cannot be read: {error.strerror}") from error
+    if content is None:
+        raise SpawnFailed(f"env_file {path} is not a regular file")
     if len(content) > LARGEST:
         raise SpawnFailed(f"env_file {path} is larger than {LARGEST} bytes")
     return content
+
+
+def _read_regular(descriptor: int) -> bytes | None:
+    """The content, up to one byte more than is allowed; None where it is no regular file."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return file.read(LARGEST + 1)
 
 
 def _variables(path: str, text: str) -> Iterator[tuple[str, str]]:

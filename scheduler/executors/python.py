@@ -24,7 +24,7 @@ from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
 from scheduler.executors.task import TaskExecution
 from scheduler.executors.threads import NoThread, off_loop
-from scheduler.model.jobs import PythonAction
+from scheduler.model.jobs import JobDefinition, PythonAction
 from scheduler.model.runs import Grant
 
 
@@ -49,6 +49,20 @@ class PythonExecutor:
         return await start_handler_process(
             grant, hooks, handler=action.handler, call=call, around=self._around, spawner=self._spawner
         )
+
+    async def check(self, definition: JobDefinition) -> None:
+        """The handler could be started.
+
+        Raises:
+            SpawnFailed: it could not; HandlerBroken where it cannot be imported or called.
+        """
+        action = definition.action
+        if not isinstance(action, PythonAction):
+            return
+        try:
+            await off_loop(lambda: load_handler(action.handler, self._around.python_path))
+        except NoThread as error:
+            raise SpawnFailed(error.message) from error
 
     async def _load(self, grant: Grant, spec: str) -> Handler | None:
         """The handler, or None where only a fresh process can tell.

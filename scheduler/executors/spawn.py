@@ -72,8 +72,10 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        with open(os.devnull, "wb") as null:  # noqa: PTH123 - a device, not a path of ours
-            self.progress_fd: Final = above_stdio(null.fileno())
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self.progress_fd: Final = null if null > 2 else above_stdio(null)
+        if null <= 2:
+            os.close(null)
         self._starting = threading.Lock()
 
     def close(self) -> None:
@@ -111,8 +113,9 @@ class Spawner:
             try:
                 yield
             finally:
-                with open(os.devnull, "wb") as null:  # noqa: PTH123
-                    os.dup2(null.fileno(), self.progress_fd, inheritable=False)
+                null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                os.dup2(null, self.progress_fd, inheritable=False)
+                os.close(null)
 
 
 async def exited(pid: int) -> None:

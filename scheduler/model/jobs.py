@@ -16,7 +16,7 @@ from scheduler.model.triggers import Schedule
 
 JobId = NewType("JobId", str)
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 
 class JobStatus(StrEnum):

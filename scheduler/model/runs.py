@@ -73,9 +73,7 @@ TRANSITIONS: Final[Mapping[RunState | None, frozenset[RunState]]] = {
             _S.RECOVERING,
         }
     ),
-    _S.RECOVERING: frozenset(
-        {_S.WAITING, _S.CRASHED, _S.CANCELLED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED}
-    ),
+    _S.RECOVERING: frozenset({_S.WAITING, _S.CRASHED, _S.CANCELLED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED}),
     _S.WAITING: frozenset({_S.RUNNING, _S.CANCELLED}),
     _S.HELD: frozenset({_S.WAITING, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
@@ -198,6 +196,7 @@ class Run:
         ready_at: when a waiting run may be claimed.
         pid: the child's process id while one is known, with `pid_ticks`, its start ticks.
         under_pause: it was started by hand, so the job's own pause does not hold its retries.
+        serial: its claim was granted while recovered runs restart one at a time.
         result: JSON text of what a handler returned, or None.
     """
 
@@ -235,6 +234,7 @@ class Run:
     result: str | None = None
     under_pause: bool = False
     job_counted: bool = False
+    serial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from scheduler.model.cron_wall import DAY_MINUTES, DayTimes, WallTimes, wall_tim
 from scheduler.model.durations import format_duration
 from scheduler.model.exclusions import HORIZON_SECONDS, NO_EXCLUSIONS, Exclusions, Pattern
 from scheduler.model.trigger_kinds import COUNT_CAP, At, Delay, Every, Trigger
+from scheduler.model.zones import FIRST_SECOND, LAST_SECOND
 
 # An exclusion that takes out single fires one by one is followed so far and no further.
 _MAX_STEPS: Final = 5_000
@@ -75,7 +76,7 @@ class Schedule:
         fire = self._next_raw(after)
         if not self.exclusions or fire is None:
             return fire
-        limit = fire + HORIZON_SECONDS * SECOND
+        limit = max(fire, FIRST_SECOND * SECOND) + HORIZON_SECONDS * SECOND
         for _ in range(_MAX_STEPS):
             if fire is None or fire > limit:
                 return None
@@ -92,7 +93,7 @@ class Schedule:
         fire = self._last_raw(at_or_before)
         if not self.exclusions or fire is None:
             return fire
-        limit = fire - HORIZON_SECONDS * SECOND
+        limit = min(fire, LAST_SECOND * SECOND) - HORIZON_SECONDS * SECOND
         for _ in range(_MAX_STEPS):
             if fire is None or fire < limit:
                 return None

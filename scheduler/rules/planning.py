@@ -79,9 +79,7 @@ def plan_fire(job: Job, now: Micros, new_id: Callable[[], RunId]) -> FirePlan | 
     definition = job.definition
     newest = _newest_due(definition.schedule, seen, now)
     wanted, spans = _decide(definition, seen, newest, now)
-    slots = tuple(
-        Slot(run_id=new_id(), fire_time=at, trigger=_cause(definition, at, now)) for at in wanted
-    )
+    slots = tuple(Slot(run_id=new_id(), fire_time=at, trigger=_cause(definition, at, now)) for at in wanted)
     following, after_skip = _following(definition.schedule, newest, now)
     return FirePlan(
         job_id=job.id,
@@ -107,9 +105,7 @@ def missed_span(
     return SkippedSpan(reason=reason, first=first, last=last, count=count, exact=exact, note=words)
 
 
-def excluded_spans(
-    schedule: Schedule, after: Micros | None, until: Micros
-) -> tuple[SkippedSpan, ...]:
+def excluded_spans(schedule: Schedule, after: Micros | None, until: Micros) -> tuple[SkippedSpan, ...]:
     """The record of fire times that `except` took out of (after, until); none before a first fire."""
     if not schedule.exclusions or after is None:
         return ()
@@ -147,7 +143,7 @@ def _decide(
 
 
 def _wanted(definition: JobDefinition, first: Micros, newest: Micros, now: Micros) -> list[Micros]:
-    late = now - newest
+    late = now - definition.schedule.due_at(newest)  # a start that jitter puts off is not late
     if first == newest and late <= definition.late_after:
         return [newest]
     match definition.catch_up:
@@ -159,9 +155,7 @@ def _wanted(definition: JobDefinition, first: Micros, newest: Micros, now: Micro
             return _within_window(definition, first, newest, now)
 
 
-def _within_window(
-    definition: JobDefinition, first: Micros, newest: Micros, now: Micros
-) -> list[Micros]:
+def _within_window(definition: JobDefinition, first: Micros, newest: Micros, now: Micros) -> list[Micros]:
     """The newest `catch_up_limit` due slots inside the window, oldest first."""
     oldest = max(first, now - definition.catch_up_window)
     wanted: list[Micros] = []
@@ -181,9 +175,7 @@ def _why(definition: JobDefinition) -> str:
     return f'found late; catch_up = "{definition.catch_up}"'
 
 
-def _following(
-    schedule: Schedule, newest: Micros, now: Micros
-) -> tuple[Micros | None, Micros | None]:
+def _following(schedule: Schedule, newest: Micros, now: Micros) -> tuple[Micros | None, Micros | None]:
     """The slot after `newest`; for `delay` only the end of the run, or a skip, gives one."""
     if schedule.trigger.kind == "delay":
         return None, schedule.next_fire(now)

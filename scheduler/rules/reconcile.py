@@ -298,9 +298,14 @@ def _counters(verdict: Verdict, run: RunWrite, job: Job) -> tuple[int, int]:
 
 def _crashes_pause(job: Job, crashes: int) -> bool:
     limit = job.definition.max_crashes
-    return 0 < limit <= crashes and crashes > job.crashes and job.status in (
-        JobStatus.ACTIVE,
-        JobStatus.PAUSED,
+    return (
+        0 < limit <= crashes
+        and crashes > job.crashes
+        and job.status
+        in (
+            JobStatus.ACTIVE,
+            JobStatus.PAUSED,
+        )
     )
 
 
@@ -347,9 +352,7 @@ def _is_exhausted(live: LiveRows, job: Job, now: Micros) -> bool:
     return job.definition.schedule.next_fire(now) is None
 
 
-def _next_fire(
-    live: LiveRows, run: RunWrite, job: Job, now: Micros
-) -> tuple[bool, Micros | None]:
+def _next_fire(live: LiveRows, run: RunWrite, job: Job, now: Micros) -> tuple[bool, Micros | None]:
     """Only the end of a scheduled run of a `delay` job moves its `next_fire_at`."""
     if job.definition.schedule.trigger.kind != "delay" or live.run.trigger not in SCHEDULED:
         return False, None

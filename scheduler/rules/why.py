@@ -52,7 +52,9 @@ def why(
         unfinished: live and queued runs of the job, oldest first.
     """
     if draining:
-        return Blocked(is_blocked=True, code="draining", message="the daemon is stopping and starts nothing new")
+        return Blocked(
+            is_blocked=True, code="draining", message="the daemon is stopping and starts nothing new"
+        )
     if global_pause:
         return Blocked(is_blocked=True, code="global_pause", message="all jobs are paused")
     return _of_job(job) or _of_runs(job, unfinished, limits, now) or _of_schedule(job, now)
@@ -135,7 +137,12 @@ def _of_schedule(job: Job, now: Micros) -> Blocked:
             message = "its next fire time is set when its run ends"
         return Blocked(is_blocked=False, code=kind, message=message)
     if at <= now:
-        return Blocked(is_blocked=False, code="due", message="it is due and about to start", next_possible_at=at)
+        return Blocked(
+            is_blocked=False, code="due", message="it is due and about to start", next_possible_at=at
+        )
     return Blocked(
-        is_blocked=False, code="not_due", message="nothing is in its way: it is not due yet", next_possible_at=at
+        is_blocked=False,
+        code="not_due",
+        message="nothing is in its way: it is not due yet",
+        next_possible_at=at,
     )

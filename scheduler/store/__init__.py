@@ -1,0 +1,1 @@
+"""The one truth: rows, behind one protocol of verbs."""

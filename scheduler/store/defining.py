@@ -16,10 +16,10 @@ from scheduler.model.runs import RunReason, SkipReason
 from scheduler.rules.planning import missed_span
 from scheduler.store.finishing import cancel_rest, end_job_if_exhausted
 from scheduler.store.operating import held_back, live_job, next_from_now, unfinished
-from scheduler.store.protocol import ChangeKind, DefinitionChange, Operated
 from scheduler.store.rows import job_of
 from scheduler.store.starting import one_skipped, tell_skipped
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import ChangeKind, DefinitionChange, Operated
 
 
 def apply(tx: Transaction, change: DefinitionChange) -> Operated:
@@ -61,9 +61,7 @@ def _taken(job: Job) -> Conflict:
     )
 
 
-def _insert(
-    tx: Transaction, change: DefinitionChange, definition: JobDefinition, revision: int
-) -> None:
+def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition, revision: int) -> None:
     next_fire_at = definition.schedule.next_fire(tx.now) if definition.enabled else None
     tx.execute(
         "insert_job",
@@ -186,9 +184,7 @@ def _remove(tx: Transaction, change: DefinitionChange) -> Operated:
     tx.record("remove", change.peer, job=job.id, detail=_told(change))
     row = tx.one("live_job", id=job.id)
     assert row is not None  # noqa: S101 - a tombstone stays
-    return Operated(
-        job=job_of(row), changed=True, in_flight=unfinished(tx, job.id), cancelled=cancelled
-    )
+    return Operated(job=job_of(row), changed=True, in_flight=unfinished(tx, job.id), cancelled=cancelled)
 
 
 def _move(tx: Transaction, change: DefinitionChange) -> Operated:
@@ -201,7 +197,9 @@ def _expected(tx: Transaction, change: DefinitionChange) -> Job:
     job = live_job(tx, change.job_id)
     if job.origin is not change.origin:
         if job.origin is Origin.FILE:
-            raise Conflict(f"job {job.id} is defined in {job.origin_file}", hint="edit that file, then reload")
+            raise Conflict(
+                f"job {job.id} is defined in {job.origin_file}", hint="edit that file, then reload"
+            )
         raise Conflict(f"job {job.id} was made through the API", hint="choose another id in the file")
     if change.expects is not None and change.expects != job.definition_revision:
         raise Stale(

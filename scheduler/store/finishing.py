@@ -22,9 +22,9 @@ from scheduler.rules.reconcile import (
     Verdict,
     reconcile,
 )
-from scheduler.store.protocol import Finished
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import Finished
 
 Decide: TypeAlias = Callable[[Verdict, LiveRows, Micros], Decision]
 
@@ -132,9 +132,7 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
 def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:
     """Crashes pause an active job through the operator's own statement, signed by the daemon."""
     if job.status is JobStatus.PAUSED:
-        tx.execute(
-            "add_pause_evidence", id=job.id, note=write.pause_note, seen_revision=job.revision
-        )
+        tx.execute("add_pause_evidence", id=job.id, note=write.pause_note, seen_revision=job.revision)
         return
     tx.execute(
         "pause_job",
@@ -174,9 +172,7 @@ def cancel_rest(
     """The job's queued, waiting and held runs are cancelled; those that run go on."""
     unstarted = (RunState.QUEUED, RunState.WAITING, RunState.HELD)
     runs = [run_of(row) for row in tx.all("unfinished_runs", job=job.id)]
-    return tuple(
-        cancel_unstarted(tx, run, reason, message).run for run in runs if run.state in unstarted
-    )
+    return tuple(cancel_unstarted(tx, run, reason, message).run for run in runs if run.state in unstarted)
 
 
 def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
@@ -195,9 +191,7 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
         return False
     if int(tx.value("other_scheduled_runs", job=job.id, id="")):
         return False
-    ended = tx.execute(
-        "end_job", id=job.id, status=JobStatus.COMPLETED, seen_revision=live.revision
-    )
+    ended = tx.execute("end_job", id=job.id, status=JobStatus.COMPLETED, seen_revision=live.revision)
     if ended == 1:
         cancel_rest(tx, live)
     return ended == 1

@@ -22,7 +22,6 @@ from scheduler.model.runs import (
 from scheduler.rules.planning import Admission, FirePlan, SkippedSpan, Slot, admit
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
-from scheduler.store.protocol import Claimant, Fired, Started, StartRequest
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import (
     Room,
@@ -35,6 +34,7 @@ from scheduler.store.starting import (
     tell_skipped,
 )
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import Claimant, Fired, Started, StartRequest
 
 _SKIP_OF = {
     Admission.SKIP_OVERLAP: SkipReason.OVERLAP,
@@ -82,8 +82,8 @@ def _fire_one(tx: Transaction, who: Claimant, plan: FirePlan, room: Room) -> Fir
     came = _Fire(skips=list(plan.spans))
     for span in plan.spans:
         tell_skipped(tx, job, span)
-    for place, slot in enumerate(plan.slots):
-        _start_slot(tx, who, job, slot, room, came, in_turn=place > 0)
+    for slot in plan.slots:
+        _start_slot(tx, who, job, slot, room, came, in_turn=len(plan.slots) > 1)
     completed = _settle_next(tx, job, plan, came)
     return Fired(
         fired=True,
@@ -102,11 +102,14 @@ def _start_slot(
     definition = job.definition
     seen, scheduled = occupancy(tx, job.id, room=room.fits(definition.group))
     if definition.max_runs is not None and job.fires_done + scheduled >= definition.max_runs:
+        _skip(tx, job, SkipReason.MISFIRE, slot.fire_time, "max_runs leaves no place for it", came)
         return
     if job.problem_code is not None:
         _skip(tx, job, SkipReason.BROKEN, slot.fire_time, job.problem_message or "", came)
         return
-    admission = admit(definition.overlap, definition.max_running, definition.queue_limit, seen, in_turn=in_turn)
+    admission = admit(
+        definition.overlap, definition.max_running, definition.queue_limit, seen, in_turn=in_turn
+    )
     if admission in _SKIP_OF:
         _skip(tx, job, _SKIP_OF[admission], slot.fire_time, _blocker(tx, job), came)
         return
@@ -115,9 +118,7 @@ def _start_slot(
         came.cancel += cancel
         came.cancelled += cancelled
     claimed = admission is Admission.CLAIM
-    run = insert_run(
-        tx, who, job, slot.run_id, slot.trigger, claimed=claimed, fire_time=slot.fire_time
-    )
+    run = insert_run(tx, who, job, slot.run_id, slot.trigger, claimed=claimed, fire_time=slot.fire_time)
     if run is None:
         return
     if claimed:
@@ -127,9 +128,7 @@ def _start_slot(
         came.queued.append(run)
 
 
-def _skip(
-    tx: Transaction, job: Job, reason: SkipReason, fire_time: Micros, note: str, came: _Fire
-) -> None:
+def _skip(tx: Transaction, job: Job, reason: SkipReason, fire_time: Micros, note: str, came: _Fire) -> None:
     span = one_skipped(reason, fire_time, note)
     tell_skipped(tx, job, span)
     came.skips.append(span)
@@ -162,9 +161,7 @@ def _end_by_max_runs(tx: Transaction, job: Job) -> bool:
     _, scheduled = occupancy(tx, job.id, room=True)
     if job.fires_done + scheduled < limit:
         return False
-    tx.execute(
-        "set_next_fire", id=job.id, next_fire_at=None, due_at=None, seen_revision=job.revision
-    )
+    tx.execute("set_next_fire", id=job.id, next_fire_at=None, due_at=None, seen_revision=job.revision)
     return scheduled == 0 and end_job_if_exhausted(tx, job)
 
 
@@ -188,14 +185,12 @@ def _make_way(tx: Transaction, job: Job) -> tuple[list[RunId], list[Run]]:
             if tx.execute("wish_run", id=run.id, wish=Wish.CANCEL):
                 cancel.append(run.id)
         else:
-            why = "replaced by the next run (overlap = \"cancel_running\")"
+            why = 'replaced by the next run (overlap = "cancel_running")'
             cancelled.append(cancel_unstarted(tx, run, RunReason.CANCELLED, why).run)
     return cancel, cancelled
 
 
-def start(
-    tx: Transaction, who: Claimant, requests: Sequence[StartRequest]
-) -> list[Started | SchedulerError]:
+def start(tx: Transaction, who: Claimant, requests: Sequence[StartRequest]) -> list[Started | SchedulerError]:
     """Manual starts in order: each sees the rows of those before it (I2)."""
     room = Room(tx, who)
     return [tx.alone(partial(_start_one, tx, who, request, room)) for request in requests]
@@ -273,6 +268,7 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
         return [], []
     grants: list[Grant] = []
     expired: list[Run] = []
+    serial_live = who.serial and tx.value("serial_run_in_force") is not None
     rows = tx.all("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=limit)
     for row in rows:
         run = run_of(row)
@@ -281,9 +277,16 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
         job = job_of(job_row)
         if _is_expired(run, job, tx.now):
             expired += _expire(tx, run, job)
-        elif room.fits(job.definition.group) and _has_slot(tx, run, job):
-            grants += _claim_one(tx, who, run, job)
-            room.take(job.definition.group)
+            continue
+        serial = who.serial and run.reason == RunReason.OWNER_DIED
+        if serial and serial_live:
+            continue
+        if room.fits(job.definition.group) and _has_slot(tx, run, job):
+            granted = _claim_one(tx, who, run, job, serial=serial)
+            if granted:
+                room.take(job.definition.group)
+                serial_live = serial_live or serial
+            grants += granted
     return grants, expired
 
 
@@ -295,7 +298,7 @@ def _has_slot(tx: Transaction, run: Run, job: Job) -> bool:
     return seen.live < (job.definition.max_running if not job.definition.solo else 1)
 
 
-def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job) -> list[Grant]:
+def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job, *, serial: bool) -> list[Grant]:
     changed = tx.execute(
         "claim_run",
         id=run.id,
@@ -304,6 +307,7 @@ def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job) -> list[Grant
         now=tx.now,
         definition_revision=job.definition_revision,
         solo=job.definition.solo,
+        serial=serial,
         seen_state=run.state,
         seen_claim=run.claim,
     )

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
+from scheduler.clock import MINUTE, Micros
 from scheduler.model.runs import Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store.protocol import Claimant, ClaimRef, Report
 from scheduler.store.rows import run_of
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import Claimant, ClaimRef, Report
+
+_RECENT: Final[Micros] = 10 * MINUTE
 
 
-def register(tx: Transaction, owner: Owner) -> None:
-    """The process start is on record; crashes before another boot or an orderly stop count no more."""
+def register(tx: Transaction, owner: Owner) -> int:
+    """The process start is on record; crashes before another boot or an orderly stop count no more.
+
+    Returns:
+        How many daemons died without a word within the last ten minutes.
+    """
+    deaths = int(tx.value("count_deaths", now=tx.now, since=tx.now - _RECENT))
     last = tx.one("last_owner")
     if last is not None and (last["boot_id"] != owner.boot_id or last["stopped_at"] is not None):
         tx.execute("reset_crashes")
@@ -27,6 +36,7 @@ def register(tx: Transaction, owner: Owner) -> None:
         now=tx.now,
     )
     tx.execute("forget_owners")
+    return deaths
 
 
 def sign_off(tx: Transaction, owner: OwnerId) -> None:
@@ -37,9 +47,7 @@ def sign_off(tx: Transaction, owner: OwnerId) -> None:
 def renew(tx: Transaction, who: Claimant, claims: Sequence[ClaimRef]) -> dict[RunId, Wish]:
     """The claims that are still ours, renewed, each with what the operator wants of it."""
     pairs = json.dumps([[claim.run_id, claim.claim] for claim in claims])
-    rows = tx.all(
-        "renew_claims", owner=who.owner.id, lease_until=tx.now + who.lease, claims=pairs
-    )
+    rows = tx.all("renew_claims", owner=who.owner.id, lease_until=tx.now + who.lease, claims=pairs)
     return {RunId(row["id"]): Wish(row["wish"]) for row in rows}
 
 
@@ -71,7 +79,7 @@ def _report_progress(tx: Transaction, told: Report) -> None:
 
 
 def recover(tx: Transaction, claims: Sequence[ClaimSeen]) -> list[Run]:
-    """running -> recovering for every claim that nobody touched since the look.
+    """Rows go from running to recovering, for every claim that nobody touched since the look.
 
     # INVARIANT: I8, an outcome or a renewal that landed between look and write wins over the recovery.
     """

@@ -7,7 +7,6 @@ run in flight learns of them through its `wish`. Each names in its WHERE the sta
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from scheduler.clock import Micros
 from scheduler.errors import Conflict, NotFound
@@ -24,10 +23,18 @@ from scheduler.model.runs import (
 )
 from scheduler.rules.planning import SkippedSpan, missed_span
 from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
-from scheduler.store.protocol import Cancelled, Finished, Missed, Operated, PauseRequest, Peer, ResumeRequest
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import live_run, tell_skipped
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import (
+    Cancelled,
+    Finished,
+    Missed,
+    Operated,
+    PauseRequest,
+    Peer,
+    ResumeRequest,
+)
 
 _WISH_OF = {
     PauseMode.DRAIN: None,

@@ -11,9 +11,9 @@ from scheduler.clock import Micros
 from scheduler.errors import NotFound, StoreUnavailable
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Attempt, Run, RunId
-from scheduler.store.protocol import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.rows import attempt_of, audit_of, claim_of, job_of, run_of
 from scheduler.store.transaction import Row
+from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
 
 _END = 1 << 62
@@ -61,8 +61,7 @@ class SqliteReads:
         for row in await self._all("live_runs_of", jobs=ids):
             live.setdefault(row["job"], []).append(run_of(row))
         return [
-            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ())))
-            for job in jobs
+            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ()))) for job in jobs
         ]
 
     async def runs(
@@ -134,9 +133,7 @@ class SqliteReads:
         recovering = tuple(run_of(row) for row in await self._all("recovering_runs"))
         return LiveLook(now=now, running=running, recovering=recovering)
 
-    async def due_jobs(
-        self, now: Micros, *, limit: int, late_after: Micros, late_limit: int
-    ) -> DueLook:
+    async def due_jobs(self, now: Micros, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
         """Jobs on time and jobs that are late, earliest first."""
         bounds = {"now": now, "late_before": now - late_after}
         rows = await self._all("due_on_time", limit=limit, **bounds)

@@ -27,8 +27,8 @@ from scheduler.model.runs import (
     Wish,
 )
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store.protocol import AuditEntry, Peer
 from scheduler.store.transaction import Row
+from scheduler.store.values import AuditEntry, Peer
 
 
 @lru_cache(maxsize=20_000)
@@ -97,6 +97,7 @@ def run_of(row: Row) -> Run:
         ),
         under_pause=bool(row["under_pause"]),
         job_counted=bool(row["job_counted"]),
+        serial=bool(row["serial"]),
         **{name: row[name] for name in _PLAIN},
     )
 

@@ -94,16 +94,16 @@ def _create(path: Path) -> None:
     fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
     try:
-        with _connected(fresh) as db:
+        with _Connected(fresh) as db:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _migrate(db, 0)
-            db.execute("INSERT INTO meta (name, value) VALUES ('store_id', ?)", (secrets.token_hex(8),))
+            db.execute(load_queries()["write_meta"], {"name": "store_id", "value": secrets.token_hex(8)})
         fresh.rename(path)
     finally:
         fresh.unlink(missing_ok=True)
 
 
-class _connected:
+class _Connected:
     """A plain connection that is closed at the end; autocommit, transactions are written out."""
 
     def __init__(self, path: Path) -> None:
@@ -117,7 +117,7 @@ class _connected:
 
 
 def _upgrade(path: Path) -> None:
-    with _connected(path) as db:
+    with _Connected(path) as db:
         version = _version_of(path, db)
         newest = len(migrations())
         if version > newest:
@@ -145,7 +145,7 @@ def _back_up(path: Path, db: sqlite3.Connection, version: int) -> None:
     """A copy of the file as it was before the upgrade stands beside it."""
     copy = path.with_name(f"{path.name}.backup-{version}")
     os.close(os.open(copy, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
-    with _connected(copy) as target:
+    with _Connected(copy) as target:
         db.backup(target)
 
 

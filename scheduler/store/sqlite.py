@@ -22,7 +22,10 @@ from scheduler.rules.reconcile import Verdict, reconcile
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store import clockwork, defining, finishing, firing, leases, operating
 from scheduler.store.finishing import Decide
-from scheduler.store.protocol import (
+from scheduler.store.reading import SqliteReads
+from scheduler.store.schema import load_queries, prepare, refusal
+from scheduler.store.transaction import Transaction
+from scheduler.store.values import (
     Cancelled,
     Claimant,
     ClaimRef,
@@ -39,9 +42,6 @@ from scheduler.store.protocol import (
     Started,
     StartRequest,
 )
-from scheduler.store.reading import SqliteReads
-from scheduler.store.schema import load_queries, prepare, refusal
-from scheduler.store.transaction import Transaction
 from scheduler.store.writer import ThreadConnection, Writer
 
 T = TypeVar("T")
@@ -109,9 +109,10 @@ class SqliteStore(SqliteReads):
         await asyncio.to_thread(prepare, path)
         connections: list[ThreadConnection] = []
         try:
-            for pragmas in (_WRITER_PRAGMAS, _READER_PRAGMAS):
-                connections.append(await ThreadConnection.connected(partial(_connect, path, pragmas)))
-            writer_connection, reader = connections
+            writer_connection = await ThreadConnection.connected(partial(_connect, path, _WRITER_PRAGMAS))
+            connections.append(writer_connection)
+            reader = await ThreadConnection.connected(partial(_connect, path, _READER_PRAGMAS))
+            connections.append(reader)
             store_id = await reader.run(
                 lambda db: str(db.execute(names["read_meta"], {"name": "store_id"}).fetchone()[0])
             )
@@ -132,13 +133,11 @@ class SqliteStore(SqliteReads):
     def store_id(self) -> str:
         return self._store_id
 
-    async def _verb(
-        self, work: Callable[[Transaction], T], *, patience: Micros | None = PATIENCE
-    ) -> T:
+    async def _verb(self, work: Callable[[Transaction], T], *, patience: Micros | None = PATIENCE) -> T:
         return await self._writer.submit(work, patience=patience)
 
-    async def register(self, owner: Owner) -> None:
-        await self._verb(lambda tx: leases.register(tx, owner))
+    async def register(self, owner: Owner) -> int:
+        return await self._verb(lambda tx: leases.register(tx, owner))
 
     async def sign_off(self, owner: OwnerId) -> None:
         await self._verb(lambda tx: leases.sign_off(tx, owner))
@@ -151,9 +150,7 @@ class SqliteStore(SqliteReads):
     async def fire(self, who: Claimant, plans: Sequence[FirePlan]) -> list[Fired]:
         return await self._verb(lambda tx: firing.fire(tx, who, plans))
 
-    async def start(
-        self, who: Claimant, requests: Sequence[StartRequest]
-    ) -> list[Started | SchedulerError]:
+    async def start(self, who: Claimant, requests: Sequence[StartRequest]) -> list[Started | SchedulerError]:
         return await self._verb(lambda tx: firing.start(tx, who, requests))
 
     async def claim(self, who: Claimant, *, limit: int) -> tuple[list[Grant], list[Run]]:
@@ -166,9 +163,7 @@ class SqliteStore(SqliteReads):
         await self._verb(lambda tx: leases.report(tx, reports))
 
     async def finish(self, verdicts: Sequence[Verdict]) -> list[Finished]:
-        return await self._verb(
-            lambda tx: finishing.finish(tx, verdicts, self._decide), patience=None
-        )
+        return await self._verb(lambda tx: finishing.finish(tx, verdicts, self._decide), patience=None)
 
     async def look(self) -> LiveLook:
         return await self.claims(self._clock.now())
@@ -180,9 +175,7 @@ class SqliteStore(SqliteReads):
         return await self.wake_after(after)
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:
-        await self._verb(
-            lambda tx: tx.execute("set_problem", id=job_id, code=code, message=message)
-        )
+        await self._verb(lambda tx: tx.execute("set_problem", id=job_id, code=code, message=message))
 
     async def see_wall(self) -> Micros | None:
         return await self._verb(clockwork.see_wall)
@@ -220,9 +213,7 @@ class SqliteStore(SqliteReads):
         self, verb: Callable[[Transaction, T], Operated], requests: Sequence[T]
     ) -> list[Operated | SchedulerError]:
         """All requests in one transaction; a refused one is its error, with nothing of it written."""
-        return await self._verb(
-            lambda tx: [tx.alone(partial(verb, tx, request)) for request in requests]
-        )
+        return await self._verb(lambda tx: [tx.alone(partial(verb, tx, request)) for request in requests])
 
     async def close(self) -> None:
         await self._writer.close(PATIENCE)

@@ -12,9 +12,9 @@ from scheduler.clock import Micros
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Grant, Run, RunId, RunState, RunTrigger, SkipReason, new_run_id
 from scheduler.rules.planning import Occupancy, SkippedSpan
-from scheduler.store.protocol import Claimant
 from scheduler.store.rows import run_of
 from scheduler.store.transaction import Transaction
+from scheduler.store.values import Claimant
 
 
 class Room:
@@ -62,7 +62,7 @@ def occupancy(tx: Transaction, job: JobId, *, room: bool) -> tuple[Occupancy, in
     return seen, row["scheduled"]
 
 
-def insert_run(
+def insert_run(  # noqa: PLR0913 - what differs between the ways a run comes to life
     tx: Transaction,
     who: Claimant,
     job: Job,

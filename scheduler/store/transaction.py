@@ -12,7 +12,7 @@ from scheduler.clock import Micros
 from scheduler.errors import SchedulerError
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunId
-from scheduler.store.protocol import Peer
+from scheduler.store.values import Peer
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]

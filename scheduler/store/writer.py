@@ -15,6 +15,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import aiosqlite
@@ -127,7 +128,7 @@ class Writer:
         wait, troubled = _FIRST_WAIT, False
         while batch:
             try:
-                answers = await self._connection.run(lambda db: self._transact(db, batch))
+                answers = await self._connection.run(partial(self._transact, batch=batch))
             except sqlite3.Error as error:
                 troubled = True
                 trouble = StoreUnavailable(f"the store cannot commit: {error}")
@@ -154,7 +155,7 @@ class Writer:
                 kept.append(request)
         return kept
 
-    def _transact(self, db: sqlite3.Connection, batch: list[_Request[Any]]) -> _Answers:
+    def _transact(self, db: sqlite3.Connection, *, batch: list[_Request[Any]]) -> _Answers:
         """In the store's thread: one transaction, one savepoint a request."""
         answers = _Answers()
         db.execute(self._queries["begin"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.cli.conftest import Schedctl
 from tests.cli.support.stub import StubDaemon
 
@@ -27,3 +29,38 @@ def test_reload_with_faults_is_exit_one(schedctl: Schedctl, daemon: StubDaemon) 
     assert "added a" in called.out
     assert called.err == "schedctl: jobs.d/x.toml:3: job x: cron: minute 61\n"
     assert schedctl("reload", "--json").json == {**CLEAN, "faults": [fault]}
+
+
+def test_check_finds_what_the_daemon_would(schedctl: Schedctl, daemon: StubDaemon, tmp_path: Path) -> None:
+    """Every fault with file, job and key, without asking a daemon; exit 1."""
+    (tmp_path / "a.toml").write_text('[jobs.a]\ncron = "61 * * * *"\ncommnd = ["x"]\n')
+
+    called = schedctl("check", "--jobs", str(tmp_path))
+    shown = schedctl("check", "--jobs", str(tmp_path), "--json").json
+
+    assert called.code == 1
+    assert f"{tmp_path}/a.toml" in called.out
+    assert "job a: commnd" in called.out
+    assert called.out.splitlines()[-1] == f"{len(shown['faults'])} faults"
+    assert {fault["key"] for fault in shown["faults"]} >= {"cron", "commnd"}
+    assert daemon.asked == []
+
+
+def test_check_of_sound_files_is_quiet(schedctl: Schedctl, tmp_path: Path) -> None:
+    """Exit 0."""
+    (tmp_path / "a.toml").write_text('[jobs.a]\nmanual = true\ncommand = ["true"]\n')
+
+    called = schedctl("check", "--jobs", str(tmp_path))
+
+    assert (called.code, called.out) == (0, "no faults\n")
+
+
+def test_check_of_a_faulty_configuration_is_exit_one(schedctl: Schedctl, tmp_path: Path) -> None:
+    """The daemon's own file is checked first."""
+    config = tmp_path / "scheduler.toml"
+    config.write_text('timezone = "Mars"\n')
+
+    called = schedctl("check", "--config", str(config))
+
+    assert called.code == 1
+    assert "Mars" in called.out

@@ -80,12 +80,16 @@ def test_a_socket_that_may_not_be_opened_is_forbidden(daemon: StubDaemon) -> Non
         Control([str(daemon.socket)]).get("/v1/status")
 
 
+def wait(ended: threading.Event) -> None:
+    ended.wait(5)
+
+
 def test_an_answer_that_does_not_come_ends_the_call(folder: Path) -> None:
     """The call ends at its timeout and says what it waited for."""
     place = folder / "silent.sock"
     ended = threading.Event()
 
-    with peer(place, lambda _: None if ended.wait(5) else None):
+    with peer(place, lambda _: wait(ended)):
         with pytest.raises(ClientTimeout, match=r"within 0.2 s; waited for GET /v1/status on .*silent\.sock"):
             Control([str(place)], timeout=SECOND // 5).get("/v1/status")
         ended.set()

@@ -65,7 +65,6 @@ def test_times_of_toml_become_text(schedctl: Schedctl, daemon: StubDaemon, writt
         "",
         "cron = ",
         "{not json",
-        "[1]",
         "[jobs.other]\nmanual = true\n",
         "[jobs.a]\n[jobs.nightly]\n",
         "\xff",

@@ -128,7 +128,7 @@ def test_cancel_of_a_job_at_rest_is_a_conflict(schedctl: Schedctl, daemon: StubD
     called = schedctl("cancel", "nightly")
 
     assert called.code == 4
-    assert "has no run that is queued or running" in called.err
+    assert "nightly has no run that is live or queued" in called.err
 
 
 def test_cancel_takes_the_beginning_of_a_run(schedctl: Schedctl, daemon: StubDaemon) -> None:

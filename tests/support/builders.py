@@ -11,7 +11,7 @@ from scheduler.model.definitions import canonical, decode, wire_seconds, wire_ti
 from scheduler.model.jobs import JobDefinition, JobId, JsonValue
 from scheduler.model.runs import Owner, OwnerId, Run, RunReason
 from scheduler.rules.reconcile import Ending, Verdict
-from scheduler.store.protocol import Claimant, Peer
+from scheduler.store.values import Claimant, Peer
 
 JOB: Final = JobId("job")
 _numbers = count(1)

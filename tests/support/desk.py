@@ -12,7 +12,8 @@ from scheduler.model.jobs import Job, JobDefinition, JobId, Origin, Overlap, Pau
 from scheduler.model.runs import Attempt, Grant, Run, RunId, RunState
 from scheduler.rules.planning import FirePlan, plan_fire
 from scheduler.rules.reconcile import Ending
-from scheduler.store.protocol import (
+from scheduler.store.protocol import Store
+from scheduler.store.values import (
     Cancelled,
     ChangeKind,
     Claimant,
@@ -26,7 +27,6 @@ from scheduler.store.protocol import (
     ResumeRequest,
     Started,
     StartRequest,
-    Store,
 )
 from tests.support.builders import JOB, make_claimant, make_peer, make_verdict
 from tests.support.clock import FakeClock

@@ -48,7 +48,7 @@ _JOBS = st.dictionaries(st.sampled_from(["a", "a.b", "B"]) | _ANY_TEXT | st.inte
 _TOPS = st.fixed_dictionaries({"jobs": _JOBS | _VALUES}) | st.dictionaries(_ANY_TEXT, _VALUES, max_size=3)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(_TOPS)
 def test_any_mapping_gives_definitions_or_faults(top: dict[str, Any]) -> None:
     """No mapping makes it raise; what it takes can be stored and read again, what it refuses can be told."""

@@ -225,3 +225,11 @@ def test_next_fire_at_a_century_distance_answers_quickly() -> None:
 
     assert found is not None
     assert timedelta(days=2_550) < from_micros(found) - start < timedelta(days=2_650)
+
+
+def test_first_pass_is_found_from_the_second_when_the_day_is_rare() -> None:
+    """Looking back from a repeated hour, the first pass of a once-a-year job is not jumped."""
+    cron = Cron("15 */2 2 11 *", "America/Havana")  # 2025-11-02 01:00 -> 00:00
+
+    assert cron.last_fire(_instant("2025-11-02T00:05:00-05:00")) == _instant("2025-11-02T00:15:00-04:00")
+    assert cron.next_fire(_instant("2025-11-02T00:15:00-04:00")) == _instant("2025-11-02T00:15:00-05:00")

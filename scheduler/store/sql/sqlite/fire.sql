@@ -162,11 +162,16 @@ SET state               = 'running',
     started_at          = coalesce(started_at, :now),
     progress_at         = :now,
     definition_revision = :definition_revision,
-    solo                = :solo
+    solo                = :solo,
+    serial              = :serial
 WHERE id = :id
   AND state = :seen_state
   AND claim = :seen_claim
   AND wish = 'run';
+
+-- name: serial_run_in_force
+-- Whether a run that is restarted serially is live.
+SELECT 1 FROM runs WHERE serial = 1 AND state IN ('running', 'recovering') LIMIT 1;
 
 -- name: expire_run
 -- A queued fire time that waited longer than its window is told as skipped.

@@ -2,6 +2,13 @@
 -- The daemon that served this store before.
 SELECT id, boot_id, stopped_at FROM owners ORDER BY started_at DESC, id LIMIT 1;
 
+-- name: count_deaths
+-- Daemons that ended without signing off, and whose successor (or this start) came after :since.
+SELECT count(*) FROM (
+    SELECT stopped_at, lead(started_at, 1, :now) OVER (ORDER BY started_at, id) AS succeeded_at FROM owners
+)
+WHERE stopped_at IS NULL AND succeeded_at > :since;
+
 -- name: register_owner
 -- A process start.
 INSERT INTO owners (id, machine_id, boot_id, pid, start_ticks, started_at)

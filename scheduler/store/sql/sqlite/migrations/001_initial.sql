@@ -81,6 +81,7 @@ CREATE TABLE runs (
     claim               INTEGER NOT NULL DEFAULT 0,              -- E fencing token
     owner               TEXT,                                    -- E
     lease_until         INTEGER,                                 -- E
+    serial              INTEGER NOT NULL DEFAULT 0,              -- E restarted one at a time after repeated deaths
     queued_at           INTEGER,                                 -- E
     claimed_at          INTEGER,                                 -- E
     started_at          INTEGER,                                 -- E first claim

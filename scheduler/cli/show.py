@@ -1,0 +1,175 @@
+"""`show`: one job or one run, whole."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from scheduler.cli.connection import segment
+from scheduler.cli.rows import RUN_COLUMNS, run_row
+from scheduler.cli.screen import Cell, Column, Screen, job_cell, run_cell
+from scheduler.cli.selection import (
+    complete_either,
+    is_glob,
+    job_of,
+    looks_like_run,
+    run_of,
+)
+from scheduler.cli.session import Session, client_verb
+from scheduler.cli.wording import (
+    Json,
+    brief,
+    duration,
+    elapsed,
+    escape,
+    instant,
+    job_state,
+    moment,
+    outcome,
+    progress,
+    schedule,
+)
+from scheduler.errors import NotFound
+
+_LAST_RUNS = 10
+
+
+@click.command("show")
+@click.argument("name", metavar="JOB|RUN", shell_complete=complete_either)
+@client_verb
+def show_verb(session: Session, name: str) -> int:
+    """Show a job (definition, trigger, pause, runs) or a run (all its fields, its attempts)."""
+    if is_glob(name):
+        raise click.UsageError("show takes one job or one run; `schedctl list` takes globs")
+    shown = _found(session, name)
+    if session.screen.json_wanted:
+        session.screen.record(shown)
+    elif isinstance(shown.get("trigger"), dict):
+        newest = list(session.control.pages("/v1/runs", job=shown["id"], limit=_LAST_RUNS))
+        _show_job(session.screen, shown, newest)
+    else:
+        _show_run(session.screen, shown)
+    return 0
+
+
+def _found(session: Session, name: str) -> Json:
+    """The job of that name, else the run: what has the shape of a run's id may be either."""
+    if not looks_like_run(name):
+        return job_of(session, name)
+    try:
+        return session.control.get(f"/v1/jobs/{segment(name)}").body
+    except NotFound:
+        return run_of(session, name)
+
+
+def _show_job(screen: Screen, job: Json, newest: list[Json]) -> None:
+    state = job_state(job)
+    cell = job_cell(escape(state))
+    screen.line(Cell(escape(job["id"]), "bold"), cell)
+    if job.get("description"):
+        screen.line(escape(job["description"]))
+    screen.facts(_job_facts(job))
+    definition = job.get("definition") or {}
+    if definition:
+        screen.line("")
+        screen.line(Cell("Definition", "bold"))
+        screen.facts([(escape(key), _value(value)) for key, value in definition.items()])
+    live = [run for run in job.get("live_runs") or [] if isinstance(run, dict)]
+    for title, runs in (("Live runs", live), ("Last runs", newest)):
+        if runs:
+            screen.line("")
+            screen.line(Cell(title, "bold"))
+            screen.table(RUN_COLUMNS, [run_row(run) for run in runs])
+
+
+def _job_facts(job: Json) -> list[tuple[str, Cell | str]]:
+    pause, problem = job.get("pause"), job.get("problem")
+    return [
+        ("trigger", schedule(job.get("trigger"))),
+        ("action", _action(job.get("action"))),
+        ("next fire", moment(job.get("next_fire_at"))),
+        ("pause", Cell(pause_text(pause), "yellow") if isinstance(pause, dict) else ""),
+        ("problem", Cell(_problem(problem), "bold red") if isinstance(problem, dict) else ""),
+        ("enabled", "no: disabled in its definition" if job.get("enabled") is False else ""),
+        ("group", escape(job.get("group") or "")),
+        ("labels", escape(", ".join(map(str, job.get("labels") or [])))),
+        ("origin", escape(job.get("origin") or "")),
+        ("revision", f"{job.get('revision', '?')} (definition {job.get('definition_revision', '?')})"),
+    ]
+
+
+def pause_text(pause: Json) -> str:
+    """Who paused, why, since when, until when."""
+    said = [f"by {pause.get('by', '?')}", f"since {moment(pause.get('since'))}"]
+    if pause.get("until"):
+        said.append(f"until {moment(pause['until'])}")
+    said.append(f"mode {pause.get('mode', '?')}, reason {pause.get('reason', '?')}")
+    text = ", ".join(said)
+    return escape(f"{text}: {pause['note']}" if pause.get("note") else text)
+
+
+def _problem(problem: Json) -> str:
+    return escape(f"{problem.get('code', '?')}: {problem.get('message', '')}")
+
+
+def _action(action: object) -> str:
+    if not isinstance(action, dict):
+        return ""
+    said = [_value(value) for key, value in action.items() if key != "kind" and value not in (None, False)]
+    return escape(" ".join([str(action.get("kind", "?")), *said]))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        import shlex
+
+        return escape(shlex.join(value))
+    return json.dumps(value)
+
+
+def _show_run(screen: Screen, run: Json) -> None:
+    state = escape(run.get("state", "?"))
+    screen.line(Cell(escape(run["id"]), "bold"), run_cell(state))
+    screen.facts(_run_facts(run))
+    attempts = [attempt for attempt in run.get("attempts") or [] if isinstance(attempt, dict)]
+    if attempts:
+        screen.line("")
+        screen.line(Cell("Attempts", "bold"))
+        columns = [Column(title) for title in ("ATTEMPT", "CLAIM", "STATE", "STARTED", "TOOK", "WHAT")]
+        screen.table(columns, [_attempt_row(attempt) for attempt in attempts])
+
+
+def _run_facts(run: Json) -> list[tuple[str, Cell | str]]:
+    took = elapsed(run)
+    count = run.get("count")
+    return [
+        ("job", escape(run.get("job", "?"))),
+        ("what", outcome(run)),
+        ("trigger", escape(run.get("trigger") or "")),
+        *((key.replace("_", " "), moment(run[key])) for key in _TIMES if run.get(key)),
+        ("took", "" if took is None else duration(took)),
+        ("fire times", str(count) if isinstance(count, int) and count > 1 else ""),
+        ("attempt", f"{run.get('attempt', '?')} (claim {run.get('claim', '?')})"),
+        ("progress", progress(run)),
+        *((key.replace("_", " "), _value(run[key])) for key in _PLAIN if run.get(key) is not None),
+    ]
+
+
+_TIMES = ("fire_time", "fire_time_last", "queued_at", "ready_at", "started_at", "finished_at")
+_PLAIN = ("exit_code", "signal", "pid", "wish", "cost", "result")
+
+
+def _attempt_row(attempt: Json) -> list[Cell]:
+    took, began = elapsed(attempt), instant(attempt.get("started_at"))
+    state = attempt.get("state") or "running"
+    return [
+        Cell(escape(attempt.get("attempt", "?"))),
+        Cell(escape(attempt.get("claim", "?"))),
+        run_cell(escape(state)),
+        Cell("-" if began is None else brief(began)),
+        Cell("-" if took is None else duration(took)),
+        Cell(outcome(attempt)),
+    ]

@@ -1,0 +1,278 @@
+"""The composition root: every part of a daemon is made here and wired to the others, nothing is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scheduler.clock import SECOND, Clock, Micros
+from scheduler.config.jobfile import parse_definition
+from scheduler.config.reloader import Reloader
+from scheduler.config.settings import Settings
+from scheduler.control.app import ControlApp, Services
+from scheduler.control.facade import Facade
+from scheduler.control.peer import Gatekeeper
+from scheduler.control.ports import OutputFiles, StatusFacts
+from scheduler.control.server import ControlServer
+from scheduler.engine.brokenwatch import BrokenWatch
+from scheduler.engine.claims import Claims
+from scheduler.engine.drain import Drain
+from scheduler.engine.engine import Engine
+from scheduler.engine.loopwatch import LoopWatch
+from scheduler.engine.operations import Operations
+from scheduler.engine.ports import Liveness
+from scheduler.engine.recovery import Recoverer
+from scheduler.engine.reporting import Reporter
+from scheduler.engine.runner import Runner
+from scheduler.engine.start_rate import StartRate
+from scheduler.engine.timer import ApschedulerTimer
+from scheduler.engine.wallwatch import WallWatch
+from scheduler.engine.writeback import WriteBack
+from scheduler.errors import Draining, SchedulerError
+from scheduler.executors.dispatch import Executors
+from scheduler.executors.orphans import Orphans
+from scheduler.executors.processes import this_owner
+from scheduler.executors.surroundings import Surroundings
+from scheduler.metrics import Metrics
+from scheduler.model.jobs import JobId
+from scheduler.model.runs import new_owner_id
+from scheduler.model.triggers import load_zone
+from scheduler.store.protocol import Store
+from scheduler.store.values import Claimant
+from scheduler.systemd import Notifier
+from scheduler.telemetry import Logger, mask
+
+_OUTPUT: Final = "output"
+_WALL_LOOK: Final[Micros] = 15 * SECOND
+_DEFAULT_GRACE: Final[Micros] = 10 * SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """What a daemon is given from outside."""
+
+    settings: Settings
+    state: Path
+    socket: Path
+    clock: Clock
+    log: Logger
+    notifier: Notifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What fires, runs, recovers and writes back."""
+
+    claimant: Claimant
+    executors: Executors
+    writeback: WriteBack
+    reporter: Reporter
+    recoverer: Recoverer
+    claims: Claims
+    runner: Runner
+    engine: Engine
+    timer: ApschedulerTimer
+    drain: Drain
+    wall_watch: WallWatch
+    loop_watch: LoopWatch
+    broken_watch: BrokenWatch
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """What meets the world: operators, job files, the control socket."""
+
+    operations: Operations
+    reloader: Reloader
+    server: ControlServer
+
+
+def make_machinery(given: Surface, store: Store) -> Machinery:
+    """The machinery on this store; nothing of it runs yet."""
+    settings, clock, log = given.settings, given.clock, given.log
+    metrics = Metrics()
+    claimant = Claimant(
+        owner=this_owner(new_owner_id()),
+        lease=settings.lease,
+        max_running=settings.max_running,
+        groups=dict(settings.groups),
+    )
+    executors = Executors(_surroundings(given, store.store_id))
+    wake = _Late()
+    writeback = WriteBack(store, log, metrics, wake=wake)
+    recoverer = Recoverer(
+        undertaker=Orphans(store.store_id, clock),
+        writeback=writeback,
+        grace_of=_grace_of(store),
+        log=log,
+        metrics=metrics,
+    )
+    claims = Claims(
+        store=store,
+        clock=clock,
+        claimant=claimant,
+        heartbeat=settings.heartbeat,
+        liveness=lambda _owner: Liveness.DEAD,  # the state lock is ours, so every other owner is dead
+        recoverer=recoverer,
+        log=log,
+        metrics=metrics,
+    )
+    reporter = Reporter(store, clock, log)
+    runner = Runner(
+        executor=executors,
+        writeback=writeback,
+        reporter=reporter,
+        claims=claims,
+        clock=clock,
+        log=log,
+        default_timeout=settings.default_timeout,
+    )
+    engine = _make_engine(given, store, claimant, claims, runner, metrics)
+    wake.target = engine.wake
+    timer = ApschedulerTimer(clock, engine.wake)
+    engine.attach(timer)
+    return Machinery(
+        claimant=claimant,
+        executors=executors,
+        writeback=writeback,
+        reporter=reporter,
+        recoverer=recoverer,
+        claims=claims,
+        runner=runner,
+        engine=engine,
+        timer=timer,
+        drain=_make_drain(given, engine, runner),
+        wall_watch=_make_wall_watch(given, store, engine, timer),
+        loop_watch=LoopWatch(clock, log, metrics),
+        broken_watch=BrokenWatch(store, executors.check, log),
+        metrics=metrics,
+    )
+
+
+class _Late:
+    """A call to a part that is made after those that make the call."""
+
+    target: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.target()
+
+
+def _make_engine(
+    given: Surface, store: Store, claimant: Claimant, claims: Claims, runner: Runner, metrics: Metrics
+) -> Engine:
+    return Engine(
+        store=store,
+        clock=given.clock,
+        claimant=claimant,
+        claims=claims,
+        runner=runner,
+        start_rate=StartRate(given.settings.start_rate, given.clock.monotonic()),
+        log=given.log,
+        metrics=metrics,
+    )
+
+
+def _make_drain(given: Surface, engine: Engine, runner: Runner) -> Drain:
+    return Drain(
+        engine=engine,
+        runner=runner,
+        clock=given.clock,
+        log=given.log,
+        timeout=given.settings.drain_timeout,
+        extend=given.notifier.extend_timeout,
+    )
+
+
+def _make_wall_watch(given: Surface, store: Store, engine: Engine, timer: ApschedulerTimer) -> WallWatch:
+    def follow() -> None:
+        timer.rearm()
+        engine.wake()
+
+    return WallWatch(store, given.clock, given.log, period=_WALL_LOOK, on_step=follow)
+
+
+def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[], StatusFacts]) -> Edges:
+    """The edges of this machinery; the socket is not bound yet."""
+    operations = Operations(
+        store=store,
+        clock=given.clock,
+        claimant=parts.claimant,
+        claims=parts.claims,
+        runner=parts.runner,
+        engine=parts.engine,
+        writeback=parts.writeback,
+        log=given.log,
+    )
+    reloader = Reloader(
+        store=store,
+        settings=given.settings,
+        tell=operations.tell_change,
+        log=given.log,
+        refuse=_refusal(parts.claimant),
+    )
+    facade = Facade(
+        operations=operations,
+        reloader=reloader,
+        store=store,
+        claimant=parts.claimant,
+        clock=given.clock,
+        facts=facts,
+    )
+    return Edges(
+        operations=operations,
+        reloader=reloader,
+        server=ControlServer(_make_app(given, store, parts, facade), given.socket),
+    )
+
+
+def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) -> ControlApp:
+    settings = given.settings
+    return ControlApp(
+        Services(
+            operations=facade,
+            reads=store,
+            outputs=OutputFiles(given.state / _OUTPUT),
+            parse_definition=lambda job_id, table: parse_definition(job_id, table, settings),
+            render_metrics=parts.metrics.render,
+            gatekeeper=Gatekeeper(store_id=store.store_id, own_uid=os.geteuid(), daemon_pid=os.getpid()),
+            clock=given.clock,
+            zone=load_zone(settings.timezone).info,
+        )
+    )
+
+
+def _surroundings(given: Surface, store_id: str) -> Surroundings:
+    settings = given.settings
+    return Surroundings(
+        clock=given.clock,
+        output_dir=given.state / _OUTPUT,
+        output_limit=settings.output_limit,
+        socket_path=str(given.socket),
+        store_id=store_id,
+        python_path=tuple(str(path) for path in settings.python_path),
+        mask=mask,
+        timezone=settings.timezone,
+    )
+
+
+def _grace_of(store: Store) -> Callable[[JobId], Awaitable[Micros]]:
+    async def grace_of(job_id: JobId) -> Micros:
+        try:
+            return (await store.job(job_id)).job.definition.kill_grace
+        except SchedulerError:
+            return _DEFAULT_GRACE  # the job was removed; its run is ended all the same
+
+    return grace_of
+
+
+def _refusal(claimant: Claimant) -> Callable[[], None]:
+    def refuse_while_draining() -> None:
+        if claimant.draining:
+            raise Draining("the daemon is stopping: it takes no new work or definitions")
+
+    return refuse_while_draining

@@ -1,0 +1,282 @@
+"""What goes into the store's verbs and comes out of them: requests, results, looks; all plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduler.clock import Micros
+from scheduler.model.jobs import (
+    Job,
+    JobDefinition,
+    JobId,
+    Origin,
+    Overlap,
+    PauseMode,
+)
+from scheduler.model.runs import (
+    Grant,
+    Owner,
+    Progress,
+    Run,
+    RunId,
+    Wish,
+)
+from scheduler.rules.planning import SkippedSpan
+from scheduler.rules.reconcile import Decision
+from scheduler.rules.recovery import ClaimSeen
+
+
+@dataclass(slots=True, kw_only=True)
+class Claimant:
+    """Who claims, on what terms. One per daemon; only `serial` and `draining` change.
+
+    Attributes:
+        lease: how long a claim is believed without a sign of life.
+        max_running: claims that may be live in the whole store at once.
+        groups: the same per group.
+        serial: daemons died repeatedly, so recovered runs restart one at a time: the one that kills them is
+            found, and those beside it are not punished.
+        draining: read inside each claiming transaction: once it is set no claim commits (I12).
+    """
+
+    owner: Owner
+    lease: Micros
+    max_running: int
+    groups: Mapping[str, int] = field(default_factory=dict)
+    serial: bool = False
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Who asked: ids from the kernel (SO_PEERCRED), the command line from /proc; recorded in the audit."""
+
+    uid: int
+    gid: int
+    pid: int
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"uid:{self.uid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """What FIRE did for one plan.
+
+    Attributes:
+        fired: False: the row was not as planned (paused, edited, fired by another); nothing was done.
+        grants: runs claimed at once.
+        queued: runs that wait for a slot.
+        skips: skip rows written or extended, with the span added now.
+        cancel: live runs that got the wish `cancel` (`overlap = "cancel_running"`).
+        completed: the trigger has no further fire time and nothing of it is left: the job ended.
+    """
+
+    fired: bool
+    grants: tuple[Grant, ...] = ()
+    queued: tuple[Run, ...] = ()
+    skips: tuple[SkippedSpan, ...] = ()
+    cancel: tuple[RunId, ...] = ()
+    cancelled: tuple[Run, ...] = ()
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """An operator's explicit wish for a run now.
+
+    Attributes:
+        run_id: chosen by the caller, so that memory knows the claim before it commits.
+        overlap: what to do about a live or queued run; None = answer `AlreadyRunning`.
+        args: JSON text handed to the run instead of the job's, or None.
+    """
+
+    job_id: JobId
+    run_id: RunId
+    peer: Peer
+    overlap: Overlap | None = None
+    args: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A manual run: claimed (`grant`) or queued, and the live runs it asks to end."""
+
+    run: Run
+    grant: Grant | None
+    cancel: tuple[RunId, ...] = ()
+    cancelled: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRef:
+    """A claim as memory knows it."""
+
+    run_id: RunId
+    claim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an attempt tells of itself while it runs; None leaves a column as it is.
+
+    Attributes:
+        progress_at: the last sign of life of the work.
+        cost: cumulative.
+    """
+
+    run_id: RunId
+    claim: int
+    progress_at: Micros | None = None
+    progress: Progress | None = None
+    cost: float | None = None
+    pid: int | None = None
+    pid_ticks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a write-back did.
+
+    Attributes:
+        run: the row as it is now.
+        job: the live job row, or None if it never was.
+        ended: queued and waiting runs cancelled because the job ended.
+    """
+
+    decision: Decision
+    run: Run
+    job: Job | None
+    ended: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequest:
+    """Pause one job."""
+
+    job_id: JobId
+    mode: PauseMode
+    peer: Peer
+    note: str = ""
+
+
+class Missed(StrEnum):
+    """What `resume` does about the fire times that a pause held back."""
+
+    SKIP = "skip"
+    LATEST = "latest"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """Resume one job."""
+
+    job_id: JobId
+    peer: Peer
+    missed: Missed = Missed.SKIP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operated:
+    """What an operator verb left behind.
+
+    Attributes:
+        changed: False where the row already was as asked (the verb is idempotent).
+        in_flight: live and queued runs of the job.
+        wishes: runs in memory whose wish changed now.
+        cancelled: runs that ended in this transaction (queued, waiting, held).
+    """
+
+    job: Job
+    changed: bool
+    in_flight: tuple[Run, ...] = ()
+    wishes: tuple[tuple[RunId, Wish], ...] = ()
+    cancelled: tuple[Run, ...] = ()
+    spans: tuple[SkippedSpan, ...] = ()
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """A cancel: the run as it is now, and whether its worker must be told."""
+
+    run: Run
+    tell_worker: bool
+    finished: Finished | None = None
+
+
+class ChangeKind(StrEnum):
+    """What a definition change does."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionChange:
+    """One job added, changed, removed, or only moved to another file.
+
+    Attributes:
+        expects: the `definition_revision` that the author saw (If-Match), or None.
+    """
+
+    kind: ChangeKind
+    job_id: JobId
+    origin: Origin
+    peer: Peer
+    definition: JobDefinition | None = None
+    origin_file: str | None = None
+    expects: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLook:
+    """A look at claims: `running` rows, and `recovering` rows that need a recoverer."""
+
+    now: Micros
+    running: tuple[ClaimSeen, ...]
+    recovering: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueLook:
+    """What is due: jobs whose `due_at` has come, and the earliest moment at which something else may act."""
+
+    now: Micros
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One mutation: who, when, what."""
+
+    seq: int
+    at: Micros
+    verb: str
+    job: str | None
+    run: str | None
+    peer: Peer
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Jobs by status and runs by unfinished state."""
+
+    jobs: Mapping[str, int]
+    runs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job with what a list shows of its runs."""
+
+    job: Job
+    last_run: Run | None
+    live_runs: tuple[Run, ...]
