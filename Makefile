@@ -1,11 +1,19 @@
 # Everything here needs only make and Python >= 3.11; the rest is installed into .venv from the locks.
 #   make test PYTHON=python3.14 VENV=.venv-3.14     another Python beside the first
 
+#   make install PREFIX=/usr DESTDIR=stage          for a package; INSTALLED=venv takes one that has schedulerd
+
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
+
+PREFIX  ?= /usr/local
+LIBDIR  := $(PREFIX)/lib/schedulerd
+UNITS   := $(PREFIX)/lib/systemd
+DROPINS := $(PREFIX)/share/schedulerd/drop-ins
+LINKED  := schedulerd schedctl
 
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED  := $(PIP) --require-hashes --only-binary :all: -r
@@ -14,10 +22,10 @@ PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint fix bench lock clean
+.PHONY: help run test lint fix bench lock clean install uninstall
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains and stops it
 	@mkdir -p var/state
@@ -43,6 +51,35 @@ lock: $(DEV) ## choose the newest allowed versions and write both locks anew
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade -o requirements.lock pyproject.toml
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev -c requirements.lock \
 	    -o requirements-dev.lock pyproject.toml
+
+# The environment knows its own path, so it is made where it will be; DESTDIR holds all else, and a copy of it.
+install: ## install the daemon, schedctl and the systemd units below PREFIX (docs/systemd.md)
+ifdef INSTALLED
+	@test -x $(INSTALLED)/bin/schedulerd || { echo "$(INSTALLED) has no bin/schedulerd" >&2; exit 1; }
+else
+	$(PYTHON) -m venv --clear $(DESTDIR)$(LIBDIR)
+	$(DESTDIR)$(LIBDIR)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	    --only-binary :all: -r requirements.lock
+	$(DESTDIR)$(LIBDIR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps .
+	test -z "$(DESTDIR)" || grep -rlIZ --exclude-dir=__pycache__ "$(abspath $(DESTDIR))" $(DESTDIR)$(LIBDIR) | \
+	    xargs -0r sed -i "s#$(abspath $(DESTDIR))##g"
+endif
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITS)/system $(DESTDIR)$(UNITS)/user \
+	    $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(DROPINS)
+	for name in $(LINKED); do \
+	    ln -sf $(or $(INSTALLED),$(LIBDIR))/bin/$$name $(DESTDIR)$(PREFIX)/bin/$$name; done
+	for unit in systemd/system/* systemd/user/*; do \
+	    sed 's#/usr/local/lib/schedulerd/bin/#$(or $(INSTALLED),$(LIBDIR))/bin/#' $$unit \
+	        > $(DESTDIR)$(UNITS)/$${unit#systemd/} && chmod 644 $(DESTDIR)$(UNITS)/$${unit#systemd/}; done
+	install -m 644 systemd/sysusers.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/
+	install -m 644 systemd/tmpfiles.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/
+	install -m 644 systemd/drop-ins/* $(DESTDIR)$(DROPINS)/
+
+uninstall: ## remove what `make install` put below PREFIX; configuration, state and user stay
+	for name in $(LINKED); do rm -f $(DESTDIR)$(PREFIX)/bin/$$name; done
+	for unit in systemd/system/* systemd/user/*; do rm -f $(DESTDIR)$(UNITS)/$${unit#systemd/}; done
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/schedulerd.conf
+	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/share/schedulerd
 
 clean: ## remove what make has made, but not var/ (the state of `make run`)
 	rm -rf .venv .venv-* build dist *.egg-info .coverage .coverage.* .hypothesis .import_linter_cache \

@@ -19,6 +19,7 @@ from scheduler.control.ports import OutputFiles, StatusFacts
 from scheduler.control.server import ControlServer
 from scheduler.engine.brokenwatch import BrokenWatch
 from scheduler.engine.claims import Claims
+from scheduler.engine.clearing import ClearingExecutor
 from scheduler.engine.drain import Drain
 from scheduler.engine.engine import Engine
 from scheduler.engine.loopwatch import LoopWatch
@@ -36,6 +37,8 @@ from scheduler.executors.dispatch import Executors
 from scheduler.executors.orphans import Orphans
 from scheduler.executors.processes import this_owner
 from scheduler.executors.surroundings import Surroundings
+from scheduler.executors.warden import Warden
+from scheduler.executors.wards import Guard
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import new_owner_id
@@ -52,11 +55,16 @@ _DEFAULT_GRACE: Final[Micros] = 10 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
-    """What a daemon is given from outside."""
+    """What a daemon is given from outside.
+
+    Attributes:
+        activated: descriptor of the control socket, where the service manager has opened it.
+    """
 
     settings: Settings
     state: Path
     socket: Path
+    activated: int | None
     clock: Clock
     log: Logger
     notifier: Notifier
@@ -68,6 +76,7 @@ class Machinery:
 
     claimant: Claimant
     executors: Executors
+    warden: Warden
     writeback: WriteBack
     reporter: Reporter
     recoverer: Recoverer
@@ -101,11 +110,13 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         max_running=settings.max_running,
         groups=dict(settings.groups),
     )
-    executors = Executors(_surroundings(given, store.store_id))
+    warden = Warden(store.store_id, clock)
+    executors = Executors(_surroundings(given, store.store_id, warden))
     wake = _Late()
     writeback = WriteBack(store, log, metrics, wake=wake)
+    undertaker = Orphans(store.store_id, clock)
     recoverer = Recoverer(
-        undertaker=Orphans(store.store_id, clock),
+        undertaker=undertaker,
         writeback=writeback,
         grace_of=_grace_of(store),
         log=log,
@@ -123,7 +134,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     )
     reporter = Reporter(store, clock, log)
     runner = Runner(
-        executor=executors,
+        executor=ClearingExecutor(executors, undertaker),
         writeback=writeback,
         reporter=reporter,
         claims=claims,
@@ -138,6 +149,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     return Machinery(
         claimant=claimant,
         executors=executors,
+        warden=warden,
         writeback=writeback,
         reporter=reporter,
         recoverer=recoverer,
@@ -145,7 +157,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         runner=runner,
         engine=engine,
         timer=timer,
-        drain=_make_drain(given, engine, runner),
+        drain=_make_drain(given, engine, claims, runner),
         wall_watch=_make_wall_watch(given, store, engine, timer),
         loop_watch=LoopWatch(clock, log, metrics),
         broken_watch=BrokenWatch(store, executors.check, log),
@@ -177,9 +189,10 @@ def _make_engine(
     )
 
 
-def _make_drain(given: Surface, engine: Engine, runner: Runner) -> Drain:
+def _make_drain(given: Surface, engine: Engine, claims: Claims, runner: Runner) -> Drain:
     return Drain(
         engine=engine,
+        claims=claims,
         runner=runner,
         clock=given.clock,
         log=given.log,
@@ -226,7 +239,7 @@ def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[
     return Edges(
         operations=operations,
         reloader=reloader,
-        server=ControlServer(_make_app(given, store, parts, facade), given.socket),
+        server=ControlServer(_make_app(given, store, parts, facade), given.socket, activated=given.activated),
     )
 
 
@@ -246,7 +259,7 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
     )
 
 
-def _surroundings(given: Surface, store_id: str) -> Surroundings:
+def _surroundings(given: Surface, store_id: str, guard: Guard) -> Surroundings:
     settings = given.settings
     return Surroundings(
         clock=given.clock,
@@ -257,6 +270,7 @@ def _surroundings(given: Surface, store_id: str) -> Surroundings:
         python_path=tuple(str(path) for path in settings.python_path),
         mask=mask,
         timezone=settings.timezone,
+        guard=guard,
     )
 
 

@@ -26,6 +26,7 @@ from scheduler.config.settings import Settings, load_settings
 from scheduler.errors import Invalid, SchedulerError
 from scheduler.service import Service
 from scheduler.store.statelock import StateLock
+from scheduler.systemd import control_socket
 from scheduler.telemetry import Telemetry, configure, get_logger
 
 _LAST_MOMENT = 1.0
@@ -89,22 +90,23 @@ def _serve(flags: argparse.Namespace) -> int:
     )
     state = state_dir(flags.state, os.environ)
     socket = daemon_socket(settings.socket, state, os.environ)
+    activated = control_socket()
     faulthandler.enable()  # a watchdog's SIGABRT puts all stacks into the journal
     os.umask(0o077)
     lock = StateLock.take(state)
     telemetry = configure(settings.log_format.value, settings.log_level.value)
     try:
-        return _run(settings, state, socket, telemetry)
+        return _run(settings, state, socket, activated, telemetry)
     finally:
         telemetry.close()
         lock.release()
 
 
-def _run(settings: Settings, state: Path, socket: Path, telemetry: Telemetry) -> int:
+def _run(settings: Settings, state: Path, socket: Path, activated: int | None, telemetry: Telemetry) -> int:
     """The exit code of one life of the daemon."""
     loop = asyncio.new_event_loop()
     try:
-        code = loop.run_until_complete(_live(settings, state, socket))
+        code = loop.run_until_complete(_live(settings, state, socket, activated))
         if not _end_what_is_left(loop):
             _exit_at_once(code, telemetry)
         return code
@@ -112,8 +114,8 @@ def _run(settings: Settings, state: Path, socket: Path, telemetry: Telemetry) ->
         loop.close()
 
 
-async def _live(settings: Settings, state: Path, socket: Path) -> int:
-    service = Service(settings, state, socket, SystemClock(), get_logger())
+async def _live(settings: Settings, state: Path, socket: Path, activated: int | None) -> int:
+    service = Service(settings, state, socket, SystemClock(), get_logger(), activated=activated)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)

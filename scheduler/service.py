@@ -16,34 +16,64 @@ from pathlib import Path
 from typing import Any, Final
 
 from scheduler import __version__
-from scheduler.clock import SECOND, Clock, Micros, seconds
+from scheduler.clock import SECOND, Clock, Micros, rfc3339, seconds
 from scheduler.composition import Edges, Machinery, Surface, make_edges, make_machinery
 from scheduler.config.settings import Settings
 from scheduler.control.ports import StatusFacts
 from scheduler.engine.health import StoreHealth
 from scheduler.errors import SchedulerError
+from scheduler.model.jobs import JobStatus
+from scheduler.model.triggers import load_zone
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
 from scheduler.store.values import Peer
-from scheduler.systemd import Notifier, watchdog_interval
+from scheduler.systemd import Lifeline, Notifier, watchdog_interval
 from scheduler.telemetry import Event, Logger
 
 _REPEATED_DEATHS: Final = 2
 _BROKEN_LOOK: Final[Micros] = 30 * SECOND
 _HEALTHY_TICK: Final[Micros] = 90 * SECOND
-_STATUS_LINE: Final[Micros] = 20 * SECOND
+_HEALTHY_BEATS: Final[Micros] = 30 * SECOND
+"""What three beats may take beyond their pauses: each waits for the store as long as that is patient."""
+_LOOK_FOR_STATUS: Final = 2.0
+"""Seconds that the store has to say what the status line tells; pings do not wait longer for it."""
 
 
 class Service:
     """One daemon, from its first line to its last."""
 
-    def __init__(self, settings: Settings, state: Path, socket: Path, clock: Clock, log: Logger) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        state: Path,
+        socket: Path,
+        clock: Clock,
+        log: Logger,
+        *,
+        activated: int | None = None,
+    ) -> None:
+        notifier = Notifier(clock)
         self._given = Surface(
-            settings=settings, state=state, socket=socket, clock=clock, log=log, notifier=Notifier(clock)
+            settings=settings,
+            state=state,
+            socket=socket,
+            activated=activated,
+            clock=clock,
+            log=log,
+            notifier=notifier,
+        )
+        self._lifeline = Lifeline(
+            notifier,
+            clock,
+            is_well=self._is_well,
+            describe=self._describe,
+            interval=watchdog_interval(),
         )
         self._started_at = clock.now()
         self._stop = asyncio.Event()
         self._failed = False
+        self._reload_wanted = False
         self._reloading: asyncio.Task[None] | None = None
+        self._reload_wanted = False
         self._health = StoreHealth(log)
         self._store: SqliteStore
         self._parts: Machinery
@@ -53,25 +83,34 @@ class Service:
     # --- what signals ask for ---
 
     def stop(self) -> None:
-        """An orderly stop; a second call hurries it."""
-        if self._stop.is_set() and self._is_ready:
-            self._parts.drain.hurry()
+        """An orderly stop: no claim commits from now (I12); a second call hurries it."""
+        if self._is_ready:
+            self._parts.claimant.draining = True
+            if self._stop.is_set():
+                self._parts.drain.hurry()
         self._stop.set()
 
     def reload(self) -> None:
-        """The job files are read again (SIGHUP); before the daemon is ready, its start does that."""
+        """The job files are read again (SIGHUP); before the daemon is ready, its start does that.
+
+        One that comes during a reload is carried out after it: what changed may have been read already, and
+        systemd waits for an answer to each.
+        """
+        self._reload_wanted = True
         if self._is_ready and (self._reloading is None or self._reloading.done()):
             self._reloading = asyncio.create_task(self._reload(), name="reload")
 
     async def _reload(self) -> None:
-        self._given.notifier.reloading()
-        try:
-            await self._edges.reloader.reload(_own_peer())
-        except SchedulerError as error:
-            self._given.log.error(Event.CONFIG_REJECTED, message=str(error))  # noqa: TRY400 - no bug of ours
-        finally:
-            self._given.notifier.ready()
-            self._notify_status()
+        while self._reload_wanted:
+            self._reload_wanted = False
+            self._given.notifier.reloading()
+            try:
+                await self._edges.reloader.reload(_own_peer())
+            except SchedulerError as error:
+                self._given.log.error(Event.CONFIG_REJECTED, message=str(error))  # noqa: TRY400 - no bug of ours
+            finally:
+                self._given.notifier.ready()
+            await self._lifeline.tell()
 
     # --- its life ---
 
@@ -80,19 +119,23 @@ class Service:
         log, clock = self._given.log, self._given.clock
         log.info(Event.DAEMON_STARTED, version=__version__, pid=os.getpid(), state=str(self._given.state))
         async with AsyncExitStack() as closing:
-            await self._assemble(closing)
-            await self._begin()
-            essentials = self._start_essentials()
+            async with self._lifeline.more_time():
+                await self._assemble(closing)
+                await self._begin()
             self._is_ready = True
+            self._parts.claimant.draining = self._stop.is_set()
+            essentials = self._start_essentials()
             log.info(
                 Event.DAEMON_READY,
                 socket=str(self._edges.server.path),
                 owner=self._parts.claimant.owner.id,
             )
             self._given.notifier.ready()
-            self._notify_status()
+            if self._reload_wanted:
+                self.reload()
             await self._until_stopped(essentials)
-            await self._finish(essentials)
+            async with self._lifeline.more_time():
+                await self._finish(essentials)
         log.info(Event.DAEMON_STOPPED, seconds=seconds(clock.now() - self._started_at))
         return 1 if self._failed else 0
 
@@ -104,16 +147,18 @@ class Service:
         closing.push_async_callback(self._store.close)
         self._parts = make_machinery(given, self._store)
         closing.callback(self._parts.executors.close)
+        closing.push_async_callback(self._parts.warden.stop)
         self._edges = make_edges(given, self._store, self._parts, self._facts)
         closing.push_async_callback(self._edges.server.stop)
 
     async def _begin(self) -> None:
         """The store is brought up to the moment (identity, clock, claims, job files); then the socket."""
         parts = self._parts
+        await parts.warden.start()
         deaths = await self._store.register(parts.claimant.owner)
         parts.claimant.serial = deaths >= _REPEATED_DEATHS
         await parts.wall_watch.start()
-        await parts.claims.sweep()
+        await parts.claims.take_over()
         await self._edges.reloader.reload(_own_peer())
         await self._edges.server.start()
         parts.timer.start()
@@ -128,7 +173,7 @@ class Service:
             "reporter": parts.reporter.run(),
             "wall-watch": parts.wall_watch.run(),
             "loop-watch": parts.loop_watch.run(),
-            "watchdog": self._watchdog(),
+            "lifeline": self._lifeline.run(),
         }
         return [asyncio.create_task(loop, name=name) for name, loop in work.items()]
 
@@ -148,6 +193,7 @@ class Service:
         """The orderly stop; the heartbeat goes on until every outcome is recorded."""
         parts = self._parts
         self._given.notifier.stopping()
+        await self._lifeline.tell()
         parts.timer.stop()
         await parts.drain.run()
         await parts.recoverer.stop()
@@ -177,25 +223,42 @@ class Service:
             faults=self._edges.reloader.faults,
         )
 
-    def _notify_status(self) -> None:
+    async def _describe(self) -> str:
+        """The line that `systemctl status` shows; what the store does not say in time is left out."""
         faults = len(self._edges.reloader.faults)
-        word = f"; {faults} faults in job files" if faults else ""
-        self._given.notifier.status(f"{len(self._parts.runner)} runs live{word}")
+        words = [
+            "draining" if self._stop.is_set() else "",
+            f"{len(self._parts.runner)} runs live",
+            await self._described_jobs(),
+            "" if self._health.is_ok else "the store cannot be written, nothing new starts",
+            f"{faults} faults in job files" if faults else "",
+        ]
+        return ", ".join(word for word in words if word)
 
-    async def _watchdog(self) -> None:
-        """Pings the service manager while loop, tick and heartbeat are well, and keeps its status line."""
-        interval = watchdog_interval() or _STATUS_LINE
-        while True:
-            await self._given.clock.sleep(interval // 2)
-            self._parts.engine.wake()
-            self._notify_status()
-            if self._is_well():
-                self._given.notifier.watchdog()
+    async def _described_jobs(self) -> str:
+        now = self._given.clock.now()
+        try:
+            async with asyncio.timeout(_LOOK_FOR_STATUS):
+                counts = (await self._store.counts()).jobs
+                wake = await self._store.next_wake(now)
+        except (SchedulerError, TimeoutError):
+            return ""
+        told = f"{sum(counts.values())} jobs"
+        if paused := counts.get(JobStatus.PAUSED, 0):
+            told += f" ({paused} paused)"
+        zone = load_zone(self._given.settings.timezone).info
+        return told if wake is None else f"{told}, next at {rfc3339(wake // SECOND * SECOND, zone)}"
 
     def _is_well(self) -> bool:
+        """Whether the watchdog hears of us: the loop turns, ticks and beats come to an end.
+
+        A store that cannot be written is no reason to be ended: a new process could not write it either, and
+        runs would be cut for nothing (I14). One that does not even answer with an error is.
+        """
         now, parts = self._given.clock.monotonic(), self._parts
-        tick_ok = now - parts.engine.last_tick < _HEALTHY_TICK
-        return tick_ok and now - parts.claims.last_beat < 3 * self._given.settings.heartbeat
+        self._parts.engine.wake()
+        tick_ok = self._stop.is_set() or now - parts.engine.last_tick < _HEALTHY_TICK
+        return tick_ok and now - parts.claims.last_try < _HEALTHY_BEATS + 3 * self._given.settings.heartbeat
 
 
 def _own_peer() -> Peer:

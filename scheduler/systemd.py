@@ -1,23 +1,34 @@
 """The service manager's side of the daemon: readiness, watchdog, inherited sockets; no library needed.
 
 Promises: without systemd everything here does nothing; a message never blocks and never raises, because a
-deaf service manager is no reason to stop working. When to say what is left to the daemon.
+deaf service manager is no reason to stop working. What is well, and what a status line says, is left to the
+daemon.
 Source: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Final
 
-from scheduler.clock import Clock, Micros
+from scheduler.clock import SECOND, Clock, Micros
 from scheduler.errors import ConfigError
 
 FIRST_FD: Final = 3
+CONTROL: Final = "control"
+"""The name that our socket unit gives to the control socket."""
+
 UNNAMED: Final = "unknown"
 """What sd_listen_fds(3) calls a descriptor without a name."""
+
+
+_STATUS_PERIOD: Final[Micros] = 20 * SECOND
+_EXTENSION: Final[Micros] = 30 * SECOND
+_EXTENSION_PERIOD: Final[Micros] = 5 * SECOND
 
 
 class Notifier:
@@ -69,10 +80,67 @@ class Notifier:
             return  # gone or overrun: the manager will say so in its own way
 
 
+class Lifeline:
+    """What the service manager hears as long as the event loop turns: pings, a status line, pleas for time.
+
+    Pings come from the loop that they vouch for, four to a watchdog's interval, so that one that is late, or
+    withheld for a moment, does not cost the daemon its life.
+
+    Args:
+        is_well: whether a ping may be sent now.
+        describe: the status line; never raises.
+        interval: the watchdog's; None where there is none.
+    """
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        clock: Clock,
+        *,
+        is_well: Callable[[], bool],
+        describe: Callable[[], Awaitable[str]],
+        interval: Micros | None,
+    ) -> None:
+        self._notifier = notifier
+        self._clock = clock
+        self._is_well = is_well
+        self._describe = describe
+        self._period = _STATUS_PERIOD if interval is None else min(_STATUS_PERIOD, interval // 4)
+
+    async def run(self) -> None:
+        """Pings and tells for as long as the daemon lives."""
+        while True:
+            if self._is_well():
+                self._notifier.watchdog()
+            await self.tell()
+            await self._clock.sleep(self._period)
+
+    async def tell(self) -> None:
+        """The status line is as things are now."""
+        self._notifier.status(await self._describe())
+
+    @asynccontextmanager
+    async def more_time(self) -> AsyncIterator[None]:
+        """A start or stop may take as long as this lasts, and half a minute more, because the loop turns.
+
+        How long that can be at most is bounded by what is done inside, not here.
+        """
+        asking = asyncio.create_task(self._ask_for_time(), name="more-time")
+        try:
+            yield
+        finally:
+            asking.cancel()
+
+    async def _ask_for_time(self) -> None:
+        while True:
+            self._notifier.extend_timeout(_EXTENSION)
+            await self._clock.sleep(_EXTENSION_PERIOD)
+
+
 def watchdog_interval(environ: Mapping[str, str] = os.environ) -> Micros | None:
     """How long the manager waits for a sign of life before it kills us; None when it does not watch us.
 
-    Ping at half of it, from what the pings vouch for.
+    Ping well within it, from what the pings vouch for.
     """
     pid, interval = environ.get("WATCHDOG_PID"), _number(environ.get("WATCHDOG_USEC"))
     if not interval or (pid is not None and _number(pid) != os.getpid()):
@@ -103,6 +171,25 @@ def listen_fds(environ: MutableMapping[str, str] = os.environ) -> dict[str, int]
         if found.setdefault(name, fd) != fd:
             os.close(fd)
     return found
+
+
+def control_socket(environ: MutableMapping[str, str] = os.environ) -> int | None:
+    """The listening control socket that systemd opened for us, or None; any other that it gave is closed.
+
+    Raises:
+        ConfigError: a descriptor that was announced is not open, or there are several and none is named.
+    """
+    found = listen_fds(environ)
+    if len(found) > 1 and CONTROL not in found:
+        raise ConfigError(
+            f"systemd opened {len(found)} sockets, and none is called {CONTROL!r}",
+            hint=f"write FileDescriptorName={CONTROL} into the socket unit of the control socket",
+        )
+    chosen = CONTROL if CONTROL in found else next(iter(found), None)
+    for name, descriptor in found.items():
+        if name != chosen:
+            os.close(descriptor)
+    return None if chosen is None else found[chosen]
 
 
 def _keep_from_children(fd: int) -> None:

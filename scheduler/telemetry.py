@@ -6,9 +6,11 @@
     telemetry.close()
 
 One event is one line on one stream: a JSON object (`timestamp level event`, the ids that apply, the rest),
-or coloured text on a terminal. Promises: emitting never raises and never waits for the reader; lines that
-cannot be written are counted; values cannot forge lines; what `mask` was told is in no line.
-The text of a line is `scheduler.logline`, the writing `scheduler.logwriter`, numbers `scheduler.metrics`.
+or coloured text on a terminal. Under systemd it is an entry of the journal, with its ids as fields.
+Promises: emitting never raises and never waits for the reader; lines that cannot be written are counted;
+values cannot forge lines; what `mask` was told is in no line.
+The text of a line is `scheduler.logline`, the writing `scheduler.logwriter`, the journal `scheduler.journal`,
+numbers `scheduler.metrics`.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ import structlog
 
 from scheduler.clock import Clock, Micros, SystemClock, from_micros
 from scheduler.errors import ConfigError
+from scheduler.journal import JournalSink, journal_entry, leads_to_journal
 from scheduler.logline import Masks, Plain, console_line, json_line, plain_fields
-from scheduler.logwriter import LineWriter, sink_for
+from scheduler.logwriter import LineWriter, Sink, sink_for
 
 LogFormat: TypeAlias = Literal["auto", "json", "console"]
 
@@ -97,6 +100,12 @@ class Event(StrEnum):
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 _IDS_FIRST: Final = ("job", "run_id", "attempt", "claim", "fire_time")
 
+IDENTIFIER: Final = "schedulerd"
+"""What `journalctl -t` finds us by."""
+
+Frame: TypeAlias = Callable[[Mapping[str, Plain], bytes, int], bytes]
+"""The bytes to write for the fields of an event, its line, and its priority as syslog(3) has it."""
+
 LIBRARY_LOGGED: Final = "library_logged"
 """A warning of a library (stdlib `logging`) that passes through our lines: no transition, so no `Event`."""
 
@@ -150,7 +159,8 @@ def configure(
     Args:
         format: `auto` is text for a person where the stream is a terminal, else JSON.
         level: the least level that is told: debug, info, warning, error or critical.
-        stream: where lines go. Under systemd's journal each line bears its priority.
+        stream: where lines go. One that systemd connected to its journal is passed by: entries go there
+            in the journal's own protocol, or, where that cannot be reached, as lines with their priority.
         clock: where timestamps come from.
 
     Raises:
@@ -161,11 +171,12 @@ def configure(
     if level not in _PRIORITIES:
         raise ConfigError(f"log level {level!r} does not exist: use {', '.join(_PRIORITIES)}")
     stream = stream or sys.stdout
+    sink, frame = _way_out(stream)
     telemetry = Telemetry(
-        writer=LineWriter(sink_for(stream)),
+        writer=LineWriter(sink),
         clock=clock or SystemClock(),
         render=_renderer(format, stream),
-        prefixed=_is_journal(stream),
+        frame=frame,
     )
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -187,12 +198,12 @@ class Telemetry:
         writer: LineWriter,
         clock: Clock,
         render: Callable[[Mapping[str, Plain]], bytes],
-        prefixed: bool,
+        frame: Frame,
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._render = render
-        self._prefixed = prefixed
+        self._frame = frame
         self._library_handler: logging.Handler | None = None
 
     @property
@@ -234,8 +245,8 @@ class Telemetry:
             event = plain_fields({"event": event}, _MASKS)["event"]
         head: dict[str, Plain] = {"timestamp": _timestamp(self._clock.now()), "level": level, "event": event}
         rest = plain_fields(_arranged(fields), _MASKS)
-        line = self._render(head | {name: value for name, value in rest.items() if name not in head})
-        return _with_priority(line, level) if self._prefixed else line
+        whole = head | {name: value for name, value in rest.items() if name not in head}
+        return self._frame(whole, self._render(whole), _PRIORITIES[level])
 
 
 class _LibraryHandler(logging.Handler):
@@ -282,10 +293,26 @@ def _timestamp(instant: Micros) -> str:
     return from_micros(instant).isoformat(timespec="microseconds")
 
 
-def _with_priority(line: bytes, level: str) -> bytes:
+def _way_out(stream: TextIO) -> tuple[Sink, Frame]:
+    """Where the bytes of events go, and what is put around each line on its way."""
+    if not leads_to_journal(stream, os.environ.get("JOURNAL_STREAM", "")):
+        return sink_for(stream), _bare
+    journal = JournalSink.open()
+    return (sink_for(stream), _with_priority) if journal is None else (journal, _as_entry)
+
+
+def _bare(_fields: Mapping[str, Plain], line: bytes, _priority: int) -> bytes:
+    return line
+
+
+def _with_priority(_fields: Mapping[str, Plain], line: bytes, priority: int) -> bytes:
     """Each line of text opens with the priority, as sd-daemon(3) has it."""
-    prefix = b"<%d>" % _PRIORITIES[level]
+    prefix = b"<%d>" % priority
     return b"".join(prefix + part for part in line.splitlines(keepends=True))
+
+
+def _as_entry(fields: Mapping[str, Plain], line: bytes, priority: int) -> bytes:
+    return journal_entry(fields, line, priority=priority, identifier=IDENTIFIER)
 
 
 def _renderer(format: LogFormat, stream: TextIO) -> Callable[[Mapping[str, Plain]], bytes]:
@@ -301,12 +328,3 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:  # closed
         return False
-
-
-def _is_journal(stream: TextIO) -> bool:
-    """Whether the stream is the very one that systemd connected to the journal (systemd.exec(5))."""
-    try:
-        status = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

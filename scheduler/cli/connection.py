@@ -8,22 +8,21 @@ An answer that says no becomes the error of `scheduler.errors` that it names; on
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
+from scheduler.cli.http import Answer, BrokenAnswer, Deadline, request
 from scheduler.cli.problems import error_of
 from scheduler.cli.wording import Json
-from scheduler.clock import SECOND, Micros, SystemClock
+from scheduler.clock import SECOND, Micros
 from scheduler.errors import ClientTimeout, DaemonUnreachable, Forbidden, SchedulerError
 
 DEFAULT_TIMEOUT: Final[Micros] = 10 * SECOND
-_CHUNK: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,44 +31,6 @@ class Reply:
 
     body: Json
     etag: str | None = None
-
-
-class _Deadline:
-    """A moment on the monotonic clock by which a call must have ended."""
-
-    def __init__(self, length: Micros) -> None:
-        self._clock = SystemClock()
-        self._length = length
-        self._ends_at = self._clock.monotonic() + length
-
-    def renew(self) -> None:
-        """The whole length is left again: the other side gave a sign of life."""
-        self._ends_at = self._clock.monotonic() + self._length
-
-    def left(self) -> float:
-        """Seconds left, never so few that the socket would turn non-blocking."""
-        return max((self._ends_at - self._clock.monotonic()) / SECOND, 0.001)
-
-
-class _Socket(socket.socket):
-    """A socket whose reads share one deadline: an answer in drops cannot stretch it."""
-
-    deadline: _Deadline
-
-    def recv_into(self, *arguments: Any, **options: Any) -> int:
-        self.settimeout(self.deadline.left())
-        return super().recv_into(*arguments, **options)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection over an already connected Unix socket."""
-
-    def __init__(self, connected: _Socket) -> None:
-        super().__init__("localhost")
-        self._connected = connected
-
-    def connect(self) -> None:
-        self.sock = self._connected
 
 
 class Control:
@@ -114,16 +75,8 @@ class Control:
 
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
         """The bytes of a text answer as they come; the timeout counts from the last sign of life."""
-        target = _target(path, query)
-        with self._exchange("GET", target) as (answer, deadline):
-            if answer.status >= 400:
-                raise _refusal(answer)
-            while True:
-                deadline.renew()
-                chunk = answer.read1(_CHUNK)
-                if not chunk:
-                    return
-                yield chunk
+        with self._exchange("GET", _target(path, query)) as answer:
+            yield from answer.pieces(patient=True)
 
     def _call(
         self,
@@ -134,30 +87,28 @@ class Control:
         body: Json | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        with self._exchange(method, _target(path, query or {}), body, headers or {}) as (answer, _):
-            if answer.status >= 400:
-                raise _refusal(answer)
-            return Reply(body=_object(answer.read()), etag=answer.getheader("ETag"))
+        with self._exchange(method, _target(path, query or {}), body, headers) as answer:
+            return Reply(body=_object(answer.read()), etag=answer.headers.get("etag"))
 
     @contextlib.contextmanager
     def _exchange(
         self, method: str, target: str, body: Json | None = None, headers: dict[str, str] | None = None
-    ) -> Iterator[tuple[http.client.HTTPResponse, _Deadline]]:
-        """The head of the answer has been read; inside, its body may be read before the deadline."""
-        deadline = _Deadline(self.timeout)
-        connected, place = self._connect(deadline)
-        waited_for = f"{method} {target} on {place}"
-        data = None if body is None else json.dumps(body).encode()
-        content = {"Content-Type": "application/json"} if data is not None else {}
-        with (
-            contextlib.closing(_UnixConnection(connected)) as connection,
-            _translated(waited_for, self.timeout),
-        ):
-            connected.settimeout(deadline.left())
-            connection.request(method, target, data, {**content, **(headers or {}), "Connection": "close"})
-            yield connection.getresponse(), deadline
+    ) -> Iterator[Answer]:
+        """An answer that said yes; inside, its body may be read before the deadline.
 
-    def _connect(self, deadline: _Deadline) -> tuple[_Socket, str]:
+        Raises:
+            SchedulerError: the one that the daemon answered with, or what went wrong on the way.
+        """
+        deadline = Deadline(self.timeout)
+        connected, place = self._connect(deadline)
+        data = None if body is None else json.dumps(body).encode()
+        with connected, _translated(f"{method} {target} on {place}", self.timeout):
+            answer = Answer(connected, deadline, request(method, target, headers or {}, data))
+            if answer.status >= 400:
+                raise _refusal(answer)
+            yield answer
+
+    def _connect(self, deadline: Deadline) -> tuple[socket.socket, str]:
         """A connection to the first socket where somebody listens, and its path.
 
         Raises:
@@ -198,21 +149,20 @@ def _translated(waited_for: str, timeout: Micros) -> Iterator[None]:
         yield
     except TimeoutError as late:
         raise _late(waited_for, timeout) from late
-    except (OSError, http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError) as broken:
+    except (OSError, BrokenAnswer, ValueError) as broken:  # no JSON and no UTF-8 are ValueErrors
         raise DaemonUnreachable(
-            f"the answer broke off ({type(broken).__name__}: {broken}); waited for {waited_for}",
+            f"no whole answer came ({broken}); waited for {waited_for}",
             hint="the daemon may have stopped, or something else listens there: look, then ask again",
         ) from broken
 
 
-def _open(place: str, deadline: _Deadline) -> _Socket:
+def _open(place: str, deadline: Deadline) -> socket.socket:
     """A connection to the socket at `place`; the kernel waits for a daemon that is too busy to accept.
 
     A timeout of Python's would not do: with one, connecting is refused at once (EAGAIN, unix(7)) while the
     daemon's queue of connections is full.
     """
-    fresh = _Socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    fresh.deadline = deadline
+    fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     seconds, fraction = divmod(deadline.left(), 1)
     length = struct.pack("ll", int(seconds), int(fraction * SECOND) + 1)
     fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, length)
@@ -244,19 +194,16 @@ def _target(path: str, query: Json) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _refusal(answer: http.client.HTTPResponse) -> SchedulerError:
-    data = answer.read()
+def _refusal(answer: Answer) -> SchedulerError:
     try:
-        return error_of(answer.status, _object(data))
-    except json.JSONDecodeError:
-        return error_of(answer.status, {"detail": f"the daemon answered {answer.status} {answer.reason}"})
+        return error_of(answer.status, _object(answer.read()))
+    except (BrokenAnswer, ValueError):
+        return error_of(answer.status, {})
 
 
 def _object(data: bytes) -> Json:
     """The JSON object in the body; an empty body is an empty one, and anything else is no answer of ours."""
-    if not data:
-        return {}
-    value = json.loads(data)
+    value = json.loads(data) if data else {}
     if not isinstance(value, dict):
-        raise json.JSONDecodeError("an object was expected", data.decode(errors="replace")[:80], 0)
+        raise BrokenAnswer("it is no JSON object")
     return value

@@ -48,11 +48,12 @@ def add_verb(session: Session, id: str, file: str) -> int:
 @click.option(
     "--if-match",
     "seen",
+    type=int,
     metavar="REVISION",
     help="Only if the definition is still this revision (definition_revision of `show --json`).",
 )
 @client_verb
-def edit_verb(session: Session, id: str, file: str, seen: str | None) -> int:
+def edit_verb(session: Session, id: str, file: str, seen: int | None) -> int:
     """Replace the definition of job ID by the table in FILE; its pause and its history stay."""
     definition = _table(id, file)
     path = f"/v1/jobs/{segment(id)}"

@@ -88,6 +88,9 @@ def schedctl() -> None:
 
     Exit codes: 0 done, 1 the run failed or checks found faults, 2 usage, 3 not found, 4 conflict or already
     running, 5 forbidden, 6 daemon not reachable, 7 timeout.
+
+    Completion of verbs and ids: eval "$(_SCHEDCTL_COMPLETE=bash_source schedctl)" in bash, likewise
+    zsh_source and fish_source.
     """
 
 

@@ -34,8 +34,11 @@ UNFINISHED: Final = ("queued", "running", "recovering", "waiting", "held")
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _BEGINNING: Final = re.compile(r"[0-9a-f][0-9a-f-]{5,35}")
-_LOOKED_THROUGH: Final = 5_000
-"""As many of the newest runs are searched for one whose id begins as given."""
+_JOBS_LOOKED_AT: Final = 5_000
+"""Among as many jobs the nearest id is looked for."""
+
+_RUNS_LOOKED_AT: Final = 2_000
+"""Among as many of the newest runs one is looked for whose id begins as given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +139,7 @@ def explained(control: Control, id: str, error: SchedulerError) -> SchedulerErro
     if not isinstance(error, NotFound) or error.hint:
         return error
     try:
-        known = [str(job["id"]) for job in control.pages("/v1/jobs", limit=_LOOKED_THROUGH)]
+        known = [str(job["id"]) for job in control.pages("/v1/jobs", limit=_JOBS_LOOKED_AT)]
     except SchedulerError:
         return error
     return NotFound(error.message, hint=nearest(id, known))
@@ -169,22 +172,24 @@ def run_of(session: Session, name: str) -> Json:
         NotFound: there is none.
         UsageError: several begin so.
     """
-    if _UUID.fullmatch(name) or not _BEGINNING.fullmatch(name):
+    if _UUID.fullmatch(name):
         return session.control.get(f"/v1/runs/{segment(name)}").body
-    newest = session.control.pages("/v1/runs", limit=_LOOKED_THROUGH)
-    found = [str(run["id"]) for run in newest if str(run["id"]).startswith(name)]
+    newest = session.control.pages("/v1/runs", limit=_RUNS_LOOKED_AT) if _BEGINNING.fullmatch(name) else ()
+    found = [run for run in newest if str(run["id"]).startswith(name)]
     if not found:
-        raise NotFound(f"there is no run whose id begins with {name}", hint="`schedctl runs` lists runs")
+        raise NotFound(f"there is no run {name}", hint="`schedctl runs` lists runs")
     if len(found) > 1:
-        raise click.UsageError(
-            f"{len(found)} runs begin with {name}: {', '.join(found[:5])}; write more of it"
-        )
-    return session.control.get(f"/v1/runs/{found[0]}").body
+        some = ", ".join(str(run["id"]) for run in found[:5])
+        raise click.UsageError(f"{len(found)} runs begin with {name}: {some}; write more of it")
+    return found[0]
 
 
-def looks_like_run(name: str) -> bool:
-    """The name may be a run's id or the beginning of one (it may still be a job's)."""
-    return _BEGINNING.fullmatch(name) is not None
+def run_named(session: Session, name: str) -> Json | None:
+    """The run of that name, or None if there is none or no run has such a name."""
+    try:
+        return run_of(session, name) if _BEGINNING.fullmatch(name) else None
+    except NotFound:
+        return None
 
 
 def runs_meant(session: Session, name: str, states: Sequence[str]) -> list[Json]:
@@ -201,9 +206,10 @@ def runs_meant(session: Session, name: str, states: Sequence[str]) -> list[Json]
     try:
         job = str(job_of(session, name)["id"])
     except NotFound:
-        if looks_like_run(name):
-            return [run_of(session, name)]
-        raise
+        run = run_named(session, name)
+        if run is None:
+            raise
+        return [run]
     return _runs_in(session, job, states)
 
 

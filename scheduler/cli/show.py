@@ -6,16 +6,9 @@ import json
 
 import click
 
-from scheduler.cli.connection import segment
 from scheduler.cli.rows import RUN_COLUMNS, run_row
 from scheduler.cli.screen import Cell, Column, Screen, job_cell, run_cell
-from scheduler.cli.selection import (
-    complete_either,
-    is_glob,
-    job_of,
-    looks_like_run,
-    run_of,
-)
+from scheduler.cli.selection import complete_either, is_glob, job_of, run_named
 from scheduler.cli.session import Session, client_verb
 from scheduler.cli.wording import (
     Json,
@@ -55,12 +48,13 @@ def show_verb(session: Session, name: str) -> int:
 
 def _found(session: Session, name: str) -> Json:
     """The job of that name, else the run: what has the shape of a run's id may be either."""
-    if not looks_like_run(name):
-        return job_of(session, name)
     try:
-        return session.control.get(f"/v1/jobs/{segment(name)}").body
-    except NotFound:
-        return run_of(session, name)
+        return job_of(session, name)
+    except NotFound as no_job:
+        run = run_named(session, name)
+        if run is None:
+            raise no_job from None
+        return run
 
 
 def _show_job(screen: Screen, job: Json, newest: list[Json]) -> None:

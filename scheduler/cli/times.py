@@ -73,7 +73,10 @@ def next_verb(
         raise click.UsageError("--timezone and --after go with a schedule, not with a job")
     else:
         times = _times_of_job(session, job, count)
-    _show_times(session.screen, times)
+    if job is not None and not times and not session.screen.json_wanted:
+        session.screen.line(f"no fire time is coming; `schedctl why {escape(job)}` tells why")
+    else:
+        _show_times(session.screen, times)
     return 0
 
 
@@ -129,7 +132,7 @@ def _preview(
         answer = session.control.post("/v1/preview", body).body
     except DaemonUnreachable:
         zone = f"in {timezone}" if timezone else "in UTC, for no --timezone is given"
-        warn(f"no daemon answers: worked out here, {zone}")
+        warn(escape(f"no daemon answers: worked out here, {zone}"))
         return _worked_out(given, timezone or "UTC", now() if after is None else after, count)
     return [str(time) for time in answer.get("items") or []]
 

@@ -92,20 +92,21 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             case HTTPException():
                 return _framework(routes, request, error)
             case _:
-                return _answer(_unexpected(error))
+                return _unexpected(error)
 
     for kind in (SchedulerError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answered)
 
 
 def _answer(error: SchedulerError) -> ProblemResponse:
-    told = error if error.status < 500 or error.code != SchedulerError.code else _unexpected(error)
-    return ProblemResponse(problem_of(told), told.status)
+    if error.code == SchedulerError.code:
+        return _unexpected(error)
+    return ProblemResponse(problem_of(error), error.status)
 
 
-def _unexpected(error: Exception) -> SchedulerError:
+def _unexpected(error: Exception) -> ProblemResponse:
     _LOG.error("a request of the control API failed: %s", type(error).__name__, exc_info=error)
-    return _INTERNAL
+    return ProblemResponse(problem_of(_INTERNAL), _INTERNAL.status)
 
 
 def _framework(routes: Sequence[BaseRoute], request: Request, error: HTTPException) -> ProblemResponse:

@@ -14,7 +14,7 @@ from scheduler.control import ports
 from scheduler.errors import Fault, NotFound, StoreUnavailable
 from scheduler.model import jobs, runs
 from scheduler.model.triggers import At, Cron, Delay, Every, Manual
-from scheduler.store import protocol
+from scheduler.store import protocol, values
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Views:
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return self.zone
 
-    def job(self, view: protocol.JobView) -> api.Job:
+    def job(self, view: values.JobView) -> api.Job:
         """A job with its last run and its runs in flight."""
         job, definition = view.job, view.job.definition
         source: dict[str, Any] = json.loads(definition.source)
@@ -159,7 +159,7 @@ class Views:
             pid=attempt.pid,
         )
 
-    def audit(self, entry: protocol.AuditEntry) -> api.AuditEntry:
+    def audit(self, entry: values.AuditEntry) -> api.AuditEntry:
         """One mutation."""
         peer = entry.peer
         return api.AuditEntry(
@@ -184,7 +184,7 @@ class Views:
         )
 
     def status(
-        self, facts: ports.StatusFacts, counts: protocol.Counts | None, now: Micros, *, ok: bool
+        self, facts: ports.StatusFacts, counts: values.Counts | None, now: Micros, *, ok: bool
     ) -> api.Status:
         """The daemon as it is now; `counts` is None while the store cannot be read."""
         return api.Status(
@@ -207,13 +207,13 @@ class Views:
         )
 
 
-async def job_and_runs(views: Views, reads: protocol.Reads, done: protocol.Operated) -> api.JobAndRuns:
+async def job_and_runs(views: Views, reads: protocol.Reads, done: values.Operated) -> api.JobAndRuns:
     """What a verb left behind: the row of its own commit, with the last run as it is now."""
     try:
         last_run = (await reads.job(done.job.id)).last_run
     except (NotFound, StoreUnavailable):  # removed; or the verb is done and only this look fails
         last_run = None
-    view = protocol.JobView(job=done.job, last_run=last_run, live_runs=done.in_flight)
+    view = values.JobView(job=done.job, last_run=last_run, live_runs=done.in_flight)
     return api.JobAndRuns(job=views.job(view), runs=[views.summary(run) for run in done.in_flight])
 
 

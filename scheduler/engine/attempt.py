@@ -14,8 +14,9 @@ from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
 from scheduler.engine.judging import Cause, judge, judge_spawn
-from scheduler.engine.ports import Ended, Execution, Executor, ProgressReport
+from scheduler.engine.ports import Ended, Execution, Executor, Heeds, ProgressReport
 from scheduler.engine.reporting import Reporter
+from scheduler.engine.stopwatch import Stopwatch
 from scheduler.engine.writeback import WriteBack
 from scheduler.errors import HandlerBroken, SpawnFailed
 from scheduler.model.runs import Grant, Wish
@@ -24,6 +25,10 @@ from scheduler.telemetry import Event, Logger
 
 _STUCK_AGAIN: Final[Micros] = 20 * SECOND
 """How long to wait before what could not be ended is tried again."""
+
+
+_LOOK_AT_FROZEN: Final[Micros] = SECOND
+"""How often a frozen attempt looks whether its clocks go on."""
 
 
 class Attempt:
@@ -55,15 +60,21 @@ class Attempt:
         self._hurried = False
         self._abandoned = False
         self._stop = asyncio.Event()
-        self._alive_at = clock.monotonic()
+        self._urged = asyncio.Event()
+        self._watch = Stopwatch(clock)
+        self._execution: Execution | None = None
+        self._alive_at = self._watch.now()
 
     # --- what others tell it ---
 
     def wished(self, wish: Wish) -> None:
-        """The operator's wish changed; `cancel` ends the attempt."""
+        """The operator's wish changed; `cancel` ends the attempt, `freeze` stops its clocks too."""
         self._wish = wish
+        self._watch.set_frozen(wish is Wish.FREEZE)
         if wish is Wish.CANCEL:
             self.cut(Cause.CANCEL)
+        elif isinstance(self._execution, Heeds):
+            self._execution.heed(wish)
 
     def fenced(self) -> None:
         """The claim is another's now: the work is ended and nothing is written."""
@@ -77,12 +88,14 @@ class Attempt:
             self._stop.set()
 
     def hurry(self) -> None:
-        """The grace for a clean end is over (a second stop signal)."""
+        """The grace for a clean end is over, also where it has begun (a second stop signal)."""
         self._hurried = True
+        self._urged.set()
 
     def abandon(self) -> None:
         """The process is about to exit: what cannot be ended is recorded as cut, and not waited for."""
         self._abandoned = True
+        self._urged.set()
 
     # --- what the execution tells (AttemptHooks) ---
 
@@ -90,11 +103,11 @@ class Attempt:
         self._reporter.child(self.grant.run, pid, start_ticks)
 
     def progressed(self, report: ProgressReport) -> None:
-        self._alive_at = self._clock.monotonic()
+        self._alive_at = self._watch.now()
         self._reporter.alive(self.grant.run, report)
 
     def output_seen(self, size: int) -> None:  # noqa: ARG002 - that it came is what counts
-        self._alive_at = self._clock.monotonic()
+        self._alive_at = self._watch.now()
         self._reporter.alive(self.grant.run)
 
     def wish(self) -> str:
@@ -120,6 +133,9 @@ class Attempt:
             return judge_spawn(self.grant, error, random.random(), broken=True)  # noqa: S311 - spreads retries
         except SpawnFailed as error:
             return judge_spawn(self.grant, error, random.random(), broken=False)  # noqa: S311 - the same
+        self._execution = execution
+        if self._wish is not Wish.RUN:
+            self.wished(self._wish)
         self._log.info(Event.RUN_STARTED, fire_time=self.grant.run.fire_time, trigger=self.grant.run.trigger)
         ended = await self._supervise(execution)
         verdict = judge(self.grant, ended, self._cause, random.random())  # noqa: S311 - the same
@@ -141,38 +157,36 @@ class Attempt:
             ending.cancel()
 
     async def _until_end_or_cause(self, ending: asyncio.Task[Ended]) -> None:
-        started_at = self._clock.monotonic()
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            while not ending.done() and not self._stop.is_set():
-                cause, left = self._nearest_deadline(started_at)
-                if cause is not None and left <= 0:
-                    self.cut(cause)
-                    return
-                await self._first_of(ending, stop, None if cause is None else left)
-        finally:
-            stop.cancel()
+        started_at = self._watch.now()
+        while not ending.done() and not self._stop.is_set():
+            cause, left = self._nearest_deadline(started_at)
+            if cause is not None and left <= 0:
+                self.cut(cause)
+                return
+            await self._first_of(ending, self._stop, left or None)
 
     async def _first_of(
-        self, ending: asyncio.Task[Ended], stop: asyncio.Task[bool], left: Micros | None
+        self, task: asyncio.Task[Ended] | asyncio.Task[bool], event: asyncio.Event, left: Micros | None
     ) -> None:
-        waits: set[asyncio.Task[Ended] | asyncio.Task[bool] | asyncio.Task[None]] = {ending, stop}
-        sleeper = None if left is None else asyncio.create_task(self._clock.sleep(left))
-        if sleeper is not None:
-            waits.add(sleeper)
+        """The task is done, the event has come, or `left` microseconds have passed."""
+        others: list[asyncio.Task[bool] | asyncio.Task[None]] = [asyncio.create_task(event.wait())]
+        if left is not None:
+            others.append(asyncio.create_task(self._clock.sleep(left)))
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if sleeper is not None:
-                sleeper.cancel()
+            for other in others:
+                other.cancel()
 
     def _nearest_deadline(self, started_at: Micros) -> tuple[Cause | None, Micros]:
         """Which deadline comes first, and in how many microseconds of monotonic time."""
-        now = self._clock.monotonic()
+        if self._watch.is_frozen:
+            return None, _LOOK_AT_FROZEN
+        now = self._watch.now()
         deadlines: list[tuple[Micros, Cause]] = []
         if self._timeout is not None:
             deadlines.append((started_at + self._timeout - now, Cause.TIMEOUT))
-        stall = self.grant.definition.stall_timeout
+        stall = self.grant.definition.stall_after
         if stall is not None:
             deadlines.append((self._alive_at + stall - now, Cause.STALL))
         if not deadlines:
@@ -183,7 +197,7 @@ class Attempt:
     async def _end(self, execution: Execution, ending: asyncio.Task[Ended]) -> bool:
         """Nothing of the attempt runs any more. False: the process exits, and it still does."""
         told = False
-        while not await execution.end(self._grace()):
+        while not await self._end_once(execution):
             if self._abandoned:
                 return ending.done()
             if not told:
@@ -191,10 +205,18 @@ class Attempt:
                 self._log.error(
                     Event.RUN_STUCK, message="it does not end; it keeps its slot and is ended again and again"
                 )
-            sleeper = asyncio.create_task(self._clock.sleep(_STUCK_AGAIN))
-            await asyncio.wait({ending, sleeper}, return_when=asyncio.FIRST_COMPLETED)
-            sleeper.cancel()
+            await self._first_of(ending, self._urged, _STUCK_AGAIN)
         return True
+
+    async def _end_once(self, execution: Execution) -> bool:
+        """Whether one try ended it; who hurries in the middle of its grace gets another one without."""
+        self._urged.clear()
+        trying = asyncio.create_task(execution.end(self._grace()))
+        try:
+            await self._first_of(trying, self._urged, None)
+            return await trying if trying.done() else await execution.end(0)
+        finally:
+            trying.cancel()
 
     def _grace(self) -> Micros:
         return 0 if self._hurried else self.grant.definition.kill_grace

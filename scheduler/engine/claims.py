@@ -7,6 +7,7 @@ answers is also how an operator's wish reaches a worker if every other way faile
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
@@ -68,8 +69,13 @@ class Claims:
         self._log = log
         self._metrics = metrics
         self._held: dict[RunId, _Held] = {}
+        self._expected: set[RunId] = set()
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
         self._unknown: Counter[tuple[RunId, int]] = Counter()
         self.last_beat = clock.monotonic()
+        self.last_try = self.last_beat
+        """The last beat that came to an end, if only to be told by the store that it cannot commit."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -77,14 +83,33 @@ class Claims:
     def expect(self, run_id: RunId) -> None:
         """A claim of this run may commit at any moment from now."""
         self._held.setdefault(run_id, _Held())
+        self._expected.add(run_id)
+        self._all_answered.clear()
 
     def forget(self, run_id: RunId) -> None:
-        """The claim ended, or was not granted."""
+        """The claim was not granted."""
         self._held.pop(run_id, None)
+        self._answered(run_id)
+
+    async def answered(self) -> None:
+        """No claim that was expected is still on its way: each has its worker, or was not granted."""
+        await self._all_answered.wait()
+
+    def let_go(self, run_id: RunId, worker: Worker) -> None:
+        """The claim that `worker` held ended; a later one of the same run is another's."""
+        held = self._held.get(run_id)
+        if held is not None and held.worker is worker:
+            del self._held[run_id]
 
     def hold(self, run: Run, worker: Worker) -> None:
         """The claim was granted, and `worker` holds it."""
         self._held[run.id] = _Held(claim=run.claim, worker=worker)
+        self._answered(run.id)
+
+    def _answered(self, run_id: RunId) -> None:
+        self._expected.discard(run_id)
+        if not self._expected:
+            self._all_answered.set()
 
     def wish(self, run_id: RunId, wish: Wish) -> None:
         """The worker, if it is ours, learns of the wish now instead of at the next beat."""
@@ -95,13 +120,21 @@ class Claims:
         held.worker.wished(wish)
 
     async def run(self) -> None:
-        """Beats for as long as the daemon lives; a store that cannot commit is told by its own watcher."""
+        """Beats for as long as the daemon lives; a store that cannot commit is told by its own watcher.
+
+        A beat that fails for another reason is told and comes again; health follows the last good one.
+        """
         while True:
             await self._clock.sleep(self._heartbeat)
             try:
                 await self.beat()
             except StoreUnavailable:
+                pass
+            except Exception as error:  # noqa: BLE001 - one bad beat must not be the last one
+                message = f"a heartbeat failed and is tried again: {error!r}"
+                self._log.error(Event.LOOP_BLOCKED, message=message, exc_info=error)
                 continue
+            self.last_try = self._clock.monotonic()
 
     async def beat(self) -> None:
         """Every lease of ours is renewed, wishes are delivered, lost claims are given up."""
@@ -137,6 +170,11 @@ class Claims:
             return
         self._log.warning(Event.LEASE_LOST, run_id=ref.run_id, claim=ref.claim)
         held.worker.fenced()
+
+    async def take_over(self) -> None:
+        """The first look: what dead daemons left is being recovered, however long the start has taken."""
+        self.last_beat = self._clock.monotonic()
+        await self.sweep()
 
     async def sweep(self, *, counts_beat: bool = False) -> None:
         """Dead claims are being recovered; live and finishing ones are left alone (I7, I8).

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from scheduler.clock import SECOND, Clock, Micros
+from scheduler.engine.claims import Claims
 from scheduler.engine.engine import Engine
 from scheduler.engine.judging import Cause
 from scheduler.engine.runner import Runner
@@ -29,6 +30,7 @@ class Drain:
         self,
         *,
         engine: Engine,
+        claims: Claims,
         runner: Runner,
         clock: Clock,
         log: Logger,
@@ -36,6 +38,7 @@ class Drain:
         extend: Extender,
     ) -> None:
         self._engine = engine
+        self._claims = claims
         self._runner = runner
         self._clock = clock
         self._log = log
@@ -52,15 +55,30 @@ class Drain:
         """No attempt is under way; every outcome that could be had is recorded."""
         self._engine.stop()
         self._log.info(Event.DAEMON_DRAINING, live_runs=len(self._runner), seconds=self._timeout / SECOND)
-        self._extend(self._timeout + self._runner.longest_grace() + _AFTER_KILL)
-        if await self._within(self._runner.idle, self._timeout, hurries=True):
+        longest_item = self._runner.longest_item()
+        self._extend(max(self._timeout, longest_item) + self._runner.longest_grace() + _AFTER_KILL)
+        if await self._within(self._idle, self._timeout, hurries=True):
             return
+        if longest_item > self._timeout and not self._hurried.is_set():
+            # A paid call is not cut for a deploy: items that run get their own time, and no further one begins.
+            self._runner.cut_plain(Cause.SHUTDOWN)
+            if await self._within(self._idle, longest_item - self._timeout, hurries=True):
+                return
         self._runner.cut_all(Cause.SHUTDOWN)
         grace = 0 if self._hurried.is_set() else self._runner.longest_grace()
-        if await self._within(self._runner.idle, grace + _AFTER_KILL, hurries=False):
+        if await self._within(self._idle, grace + _AFTER_KILL, hurries=False):
             return
         self._runner.abandon()
-        await self._within(self._runner.idle, _AFTER_KILL, hurries=False)
+        await self._within(self._idle, _AFTER_KILL, hurries=False)
+
+    async def _idle(self) -> None:
+        """Nothing is under way, and no claim that committed before the stop is still on its way to us."""
+        await self._engine.ended()
+        while True:
+            await self._claims.answered()
+            if not len(self._runner):
+                return
+            await self._runner.idle()
 
     async def _within(self, wait: Callable[[], Awaitable[None]], at_most: Micros, *, hurries: bool) -> bool:
         """Whether it came within `at_most`, or before the second signal where that counts."""

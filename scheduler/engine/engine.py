@@ -58,6 +58,8 @@ class Engine:
         self._log = log
         self._metrics = metrics
         self._wanted = asyncio.Event()
+        self._over = asyncio.Event()
+        self._nap: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._stopped = False
         self.last_tick = clock.monotonic()
@@ -79,12 +81,21 @@ class Engine:
     async def run(self) -> None:
         """Ticks until `stop`."""
         self._wanted.set()
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            if self._stopped:
-                return
-            await self._guarded_tick()
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if self._stopped:
+                    return
+                await self._guarded_tick()
+        finally:
+            self._over.set()
+            if self._nap is not None:
+                self._nap.cancel()
+
+    async def ended(self) -> None:
+        """The last tick is over: everything that it claimed is under way."""
+        await self._over.wait()
 
     async def _guarded_tick(self) -> None:
         try:
@@ -109,13 +120,17 @@ class Engine:
             self._timer.arm(await self._store.next_wake(looked_at))
 
     async def _claim_waiting(self) -> bool:
-        """Waiting and queued runs that may start are started; True if none was left for another slice."""
+        """Waiting and queued runs that may start are started; True if this look found none.
+
+        A slice that is full of runs whose group has no room hides those behind it, so who started something
+        looks again: by then the group counts as full.
+        """
         grants, expired = await self._store.claim(self._claimant, limit=SLICE)
         for grant in grants:
             self._runner.start(grant)
         for run in expired:
             self._tell_expired(run)
-        return len(grants) + len(expired) < SLICE
+        return not grants and not expired
 
     async def _fire_due(self) -> tuple[Micros, bool]:
         """One slice of due jobs fires; the moment of the look, and whether that was all."""
@@ -123,21 +138,33 @@ class Engine:
         look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
         late = sum(1 for job in look.jobs if job.due_at is not None and look.now - job.due_at > _LATE)
         self._rate.spend(late)
-        plans = self._plans(look.jobs, look.now)
+        plans = await self._plans(look.jobs, look.now)
         if plans:
             await self._fire(plans, {job.id: job for job in look.jobs})
         if late >= late_limit:
             self._again_after(self._rate.pause)
         return look.now, len(look.jobs) - late < SLICE
 
-    def _plans(self, jobs: Sequence[Job], now: Micros) -> list[FirePlan]:
+    async def _plans(self, jobs: Sequence[Job], now: Micros) -> list[FirePlan]:
         """A plan for each due job; one whose definition breaks the planning is told and put aside."""
         plans: list[FirePlan] = []
         for job in sorted(jobs, key=lambda job: (-job.definition.priority, job.due_at)):
-            plan = plan_fire(job, now, lambda: new_run_id(now))
+            try:
+                plan = plan_fire(job, now, lambda: new_run_id(now))
+            except Exception as error:  # noqa: BLE001 - one job must not keep the others from firing
+                await self._put_aside(job, error)
+                continue
             if plan is not None:
                 plans.append(plan)
         return plans
+
+    async def _put_aside(self, job: Job, error: Exception) -> None:
+        """The job is shown as broken, and told once; it is planned again at each tick, so it heals by itself."""
+        if job.problem_code is not None:
+            return
+        message = f"its next fire time cannot be planned: {error!r}"
+        await self._store.set_problem(job.id, "broken", message)
+        self._log.error(Event.JOB_BROKEN, job=job.id, message=message, exc_info=error)
 
     async def _fire(self, plans: list[FirePlan], jobs: dict[str, Job]) -> None:
         expected = [slot.run_id for plan in plans for slot in plan.slots]
@@ -192,4 +219,11 @@ class Engine:
         )
 
     def _again_after(self, wait: Micros) -> None:
-        asyncio.get_running_loop().call_later(wait / SECOND, self._wanted.set)
+        """There will be a tick after this wait, whatever the wake-up says."""
+        if self._nap is not None:
+            self._nap.cancel()
+        self._nap = asyncio.create_task(self._wake_after(wait), name="next-tick")
+
+    async def _wake_after(self, wait: Micros) -> None:
+        await self._clock.sleep(wait)
+        self._wanted.set()

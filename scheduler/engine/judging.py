@@ -12,10 +12,11 @@ from signal import Signals
 from typing import Final
 
 from scheduler.engine.ports import Ended, EndKind
-from scheduler.errors import SpawnFailed
+from scheduler.errors import HandlerBroken, SpawnFailed
 from scheduler.model.jobs import JobDefinition
 from scheduler.model.runs import Grant, RunReason, RunState
 from scheduler.rules.reconcile import Ending, Verdict
+from scheduler.store.values import NoBegin
 
 
 class Cause(Enum):
@@ -47,6 +48,8 @@ def judge(grant: Grant, ended: Ended | None, cause: Cause | None, spread: float)
     if cause is not None:
         ending, reason, message = _OF_CAUSE[cause]
         return _verdict(grant, facts, spread, ending=ending, reason=reason, message=message)
+    if facts.kind is EndKind.BROKEN:
+        return judge_spawn(grant, HandlerBroken(facts.message or "its handler is broken"), spread, broken=True)
     ending, why, words = _by_itself(grant.definition, facts)
     return _verdict(
         grant,
@@ -85,8 +88,22 @@ def _by_itself(definition: JobDefinition, ended: Ended) -> tuple[Ending, RunReas
             return Ending.RETRY_ASKED, RunReason.EXCEPTION, ended.message
         case EndKind.RAISED:
             return Ending.FAILED, RunReason.EXCEPTION, ended.message
+        case EndKind.ITEMS:
+            return _by_items(ended)
+        case EndKind.LIST_FAILED:
+            why = RunReason.SPAWN_FAILED if ended.exit_code is None else RunReason.EXIT_CODE
+            return Ending.FAILED, why, ended.message
+        case EndKind.BROKEN:
+            return Ending.FAILED, RunReason.BROKEN, ended.message
         case EndKind.CANCELLED:
             return Ending.FAILED, RunReason.EXCEPTION, "the handler cancelled itself"
+
+
+def _by_items(ended: Ended) -> tuple[Ending, RunReason | None, str | None]:
+    """The rows say what the batch is; only a stop of the daemon is a cause of its own."""
+    if ended.stop is NoBegin.DRAINING:
+        return Ending.SHUTDOWN, RunReason.SHUTDOWN, "the daemon was stopped"
+    return Ending.ITEMS, None, ended.message
 
 
 def _by_exit(definition: JobDefinition, ended: Ended) -> tuple[Ending, RunReason | None, str | None]:

@@ -5,13 +5,16 @@ Protocols stand here, where they are used; the executors and the composition roo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from scheduler.clock import Micros
+from scheduler.model.items import BegunItem, FrozenItem
 from scheduler.model.jobs import JsonValue
-from scheduler.model.runs import Grant, OwnerId, Progress, Run
+from scheduler.model.runs import Grant, OwnerId, Progress, Run, Wish
+from scheduler.store.values import Begun, ItemOutcome, NoBegin
 
 
 class EndKind(StrEnum):
@@ -23,6 +26,12 @@ class EndKind(StrEnum):
     RAISED = "raised"
     CANCELLED = "cancelled"
     RETRY_ASKED = "retry_asked"
+    ITEMS = "items"
+    """A batch begins no further item, and none is under way."""
+    LIST_FAILED = "list_failed"
+    """The items of a batch could not be listed; none was begun."""
+    BROKEN = "broken"
+    """The handler of a batch turned out not to be importable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class Ended:
         retry_after: the wait a handler asked for (RETRY_ASKED).
         message: one line for a person (an exception's type and text, `command not found` with the PATH).
         left_behind: processes of the session that outlived the main process.
+        stop: why a batch begins no further item (ITEMS), or None where it was told to end.
     """
 
     kind: EndKind
@@ -47,6 +57,7 @@ class Ended:
     retry_after: Micros | None = None
     message: str | None = None
     left_behind: int = 0
+    stop: NoBegin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,16 @@ class Execution(Protocol):
         ...
 
 
+@runtime_checkable
+class Heeds(Protocol):
+    """An execution that an operator's wish reaches while it runs."""
+
+    def heed(self, wish: Wish) -> None:
+        """`freeze` stops it where it stands, `run` lets it go on; a batch looks again whether it may begin
+        items."""
+        ...
+
+
 class Executor(Protocol):
     """Starts attempts of one kind of action."""
 
@@ -103,6 +124,33 @@ class Executor(Protocol):
             SpawnFailed: it could not be started; nothing of it runs.
             HandlerBroken: its handler cannot be imported or called.
         """
+        ...
+
+
+class ItemDesk(Protocol):
+    """Where the worker of a batch keeps its items; every answer comes after the commit.
+
+    All raise StoreUnavailable while the store cannot commit, but for `end`, which waits.
+    """
+
+    async def clear(self, run: Run) -> None:
+        """Nothing is left of a list that an earlier attempt did not finish."""
+        ...
+
+    async def put(self, run: Run, items: Sequence[FrozenItem]) -> None:
+        """The items are part of the list. Raises Invalid (a key stands twice), Conflict (claim lost)."""
+        ...
+
+    async def complete(self, run: Run, total: int) -> None:
+        """The list is whole and frozen. Raises Conflict (claim lost)."""
+        ...
+
+    async def begin(self, run: Run, limit: int) -> Begun:
+        """Up to `limit` items are durably begun, as far as they may be."""
+        ...
+
+    async def end(self, run: Run, outcomes: Sequence[tuple[BegunItem, ItemOutcome]]) -> None:
+        """The outcomes are durable."""
         ...
 
 

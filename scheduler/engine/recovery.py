@@ -75,6 +75,9 @@ class Recoverer:
             await self._record(run, counts_crash=counts_crash)
         except SchedulerError as error:
             self._log.error(Event.RUN_STUCK, job=run.job, run_id=run.id, message=str(error))
+        except Exception as error:  # noqa: BLE001 - the row stays `recovering`: the next sweep tries again
+            message = f"its recovery broke and is tried again at the next sweep: {error!r}"
+            self._log.error(Event.RUN_STUCK, job=run.job, run_id=run.id, message=message, exc_info=error)
 
     async def _record(self, run: Run, *, counts_crash: bool) -> None:
         finished = await self._writeback.finish(

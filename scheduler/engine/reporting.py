@@ -64,6 +64,10 @@ class Reporter:
             self._pending = {**reports, **self._pending}
             self._dirty.set()
             return
+        except Exception as error:  # noqa: BLE001 - signs of life are not worth a run, let alone the daemon
+            message = f"progress of {len(reports)} runs could not be recorded: {error!r}"
+            self._log.error(Event.RUN_PROGRESSED, message=message, exc_info=error)
+            return
         for report in reports.values():
             if report.progress is not None:
                 self._tell(report)

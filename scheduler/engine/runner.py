@@ -36,6 +36,7 @@ class Runner:
         self._clock = clock
         self._log = log
         self._default_timeout = default_timeout
+        self._cut_for: Cause | None = None
         self._attempts: dict[RunId, Attempt] = {}
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
 
@@ -65,12 +66,15 @@ class Runner:
         )
         self._claims.hold(run, attempt)
         self._attempts[run.id] = attempt
+        if self._cut_for is not None:
+            attempt.cut(self._cut_for)
         task = asyncio.create_task(attempt.run(), name=f"run:{run.id}")
         self._tasks[run.id] = task
-        task.add_done_callback(lambda done: self._ended(run.id, done))
+        task.add_done_callback(lambda done: self._ended(attempt, done))
 
     def cut_all(self, cause: Cause) -> None:
-        """Every attempt under way is ended for this cause."""
+        """Every attempt under way is ended for this cause, and so is one whose claim was on its way."""
+        self._cut_for = cause
         for attempt in self._attempts.values():
             attempt.cut(cause)
 
@@ -89,15 +93,32 @@ class Runner:
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
+    def cut_plain(self, cause: Cause) -> None:
+        """Every attempt but those of batches, whose items are not cut for a deploy, is ended for this cause."""
+        for attempt in self._attempts.values():
+            if attempt.grant.definition.batch is None:
+                attempt.cut(cause)
+
+    def longest_item(self) -> Micros:
+        """The longest `item_timeout` of the batches under way; 0 where there is none."""
+        batches = (attempt.grant.definition.batch for attempt in self._attempts.values())
+        return max((batch.item_timeout for batch in batches if batch is not None), default=0)
+
     def longest_grace(self) -> Micros:
         """The longest `kill_grace` of the attempts under way."""
         graces = (attempt.grant.definition.kill_grace for attempt in self._attempts.values())
         return max(graces, default=0)
 
-    def _ended(self, run_id: RunId, task: asyncio.Task[None]) -> None:
-        self._attempts.pop(run_id, None)
-        self._tasks.pop(run_id, None)
-        self._claims.forget(run_id)
+    def _ended(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+        """The attempt is forgotten, unless the run's next one has taken its place already.
+
+        An outcome that lets the run start again is committed before this is called, and the next claim may
+        even be part of that same commit.
+        """
+        run_id = attempt.grant.run.id
+        if self._attempts.get(run_id) is attempt:
+            del self._attempts[run_id], self._tasks[run_id]
+        self._claims.let_go(run_id, attempt)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug of ours: memory no longer knows the claim, so the sweep recovers its row.
             self._log.error(

@@ -72,7 +72,13 @@ async def start_process(
         store_id=around.store_id, run_id=grant.run.id, claim=grant.run.claim, session=spawned.session
     )
     return ProcessExecution(
-        spawned, belonging=belonging, hooks=hooks, output=output, clock=around.clock, more=more
+        spawned,
+        belonging=belonging,
+        hooks=hooks,
+        output=output,
+        clock=around.clock,
+        more=more,
+        guard=around.guard,
     )
 
 

@@ -27,7 +27,7 @@ def handler_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T]) 
     if loop.get_task_factory() is None:
         loop.set_task_factory(_contained_task)
     context = copy_context()
-    context.run(_IN_HANDLER.set, True)  # noqa: FBT003 - of this task, and of what is begun in it
+    context.run(_IN_HANDLER.set, True)
     return loop.create_task(coro, context=context)
 
 

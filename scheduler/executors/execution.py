@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from scheduler.clock import Clock, Micros
+from scheduler.clock import MILLISECOND, Clock, Micros
 from scheduler.engine.ports import AttemptHooks, Ended, EndKind
 from scheduler.errors import SpawnFailed
 from scheduler.executors.capture import OutputWriter
@@ -22,9 +23,14 @@ from scheduler.executors.pump import Pump, Sink
 from scheduler.executors.relay import HookRelay
 from scheduler.executors.spawn import Spawned, abandon, exited, reap
 from scheduler.executors.threads import NoThread, off_loop
+from scheduler.executors.wards import Guard, Unguarded, Ward
 
 PIPE_WAIT: Final = 2.0
 """Seconds that the pipes may stay open after the end of the main process."""
+
+_COUNTS: Final = 3
+_COUNT_PAUSE: Final = 20 * MILLISECOND
+"""A process closes its pipes a moment before it is gone: who is about to end is not left behind."""
 
 
 class ProcessExecution:
@@ -34,6 +40,7 @@ class ProcessExecution:
         spawned: the process; taken over, with its pipes.
         belonging: what is to be ended with it.
         more: further descriptors to read, each with its sink (a child's channel).
+        guard: ends the process should the daemon die.
 
     Raises:
         SpawnFailed: it could not be watched; it was killed.
@@ -48,11 +55,16 @@ class ProcessExecution:
         output: OutputWriter,
         clock: Clock,
         more: Mapping[int, Sink] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._spawned = spawned
         self._belonging = belonging
         self._clock = clock
+        self._guard = guard or Unguarded()
+        self._ward = Ward(session=spawned.session, run_id=belonging.run_id, claim=belonging.claim)
+        self._ends_under_way = 0
         self._pump = _begin_pump(spawned, HookRelay(hooks), output, more or {})
+        self._guard.watch(self._ward)
         hooks.child_started(spawned.pid, spawned.session.ticks)
         self._end = asyncio.create_task(self._watch())
 
@@ -60,7 +72,13 @@ class ProcessExecution:
         return await asyncio.shield(self._end)
 
     async def end(self, grace: Micros) -> bool:
-        return await end_processes(self._belonging.processes, clock=self._clock, grace=grace)
+        self._ends_under_way += 1
+        try:
+            return await end_processes(self._belonging.processes, clock=self._clock, grace=grace)
+        finally:
+            self._ends_under_way -= 1
+            if self._end.done():
+                self._let_go()
 
     async def _watch(self) -> Ended:
         await exited(self._spawned.pid)
@@ -68,13 +86,28 @@ class ProcessExecution:
             self._pump.discard()
         # Counted before the main process is reaped: until then its pid, and so the session's id, is ours.
         left_behind = await self._count_left()
-        return ended_as(reap(self._spawned.child), left_behind)
+        ended = ended_as(reap(self._spawned.child), left_behind)
+        self._let_go()
+        return ended
+
+    def _let_go(self) -> None:
+        """A main process that ended by itself leaves its background children alone, a daemon's death, too."""
+        if not self._ends_under_way:
+            self._guard.forget(self._ward)
 
     async def _count_left(self) -> int:
-        try:
-            return len(await off_loop(lambda: session_members(self._spawned.session)))
-        except (NoThread, OSError):
-            return 0
+        left = 0
+        for _ in range(_COUNTS):
+            try:
+                left = len(await off_loop(lambda: session_members(self._spawned.session)))
+            except (NoThread, OSError):
+                return left
+            if not left:
+                # An empty session never gets a member again, and soon its number may be another's.
+                self._belonging = replace(self._belonging, session=None)
+                return 0
+            await self._clock.sleep(_COUNT_PAUSE)
+        return left
 
 
 def ended_as(exit_code: int | None, left_behind: int) -> Ended:

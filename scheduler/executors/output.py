@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 from uuid import UUID
 
 from scheduler.clock import Micros
@@ -34,6 +34,19 @@ class Stream(StrEnum):
 
 
 STREAMS: Final = tuple(Stream)
+
+
+class Output(Protocol):
+    """Takes what an attempt writes, from any thread; never raises for the disk's sake."""
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """The bytes are kept, or counted as lost."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
 
 MAGIC: Final = b"sched-o1"
 HEADER: Final = struct.Struct("<8sqQQ")

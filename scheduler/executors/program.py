@@ -126,7 +126,9 @@ def _too_big(argv: Sequence[str], environment: Mapping[str, str]) -> str:
         return f"an argument has {longest} bytes, the kernel takes {LARGEST_STRING}; pass it by file or stdin"
     total = sum(len(encode(word)) + 1 for word in argv)
     total += sum(len(encode(name)) + len(encode(value)) + 2 for name, value in environment.items())
-    return f"arguments and environment have {total} bytes, too many for the kernel; pass them by file or stdin"
+    return (
+        f"arguments and environment have {total} bytes, too many for the kernel; pass them by file or stdin"
+    )
 
 
 def _not_there(program: str) -> str:

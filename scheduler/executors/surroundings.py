@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.clock import Clock
+from scheduler.executors.wards import Guard, Unguarded
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Fixed, not the daemon's own: a job finds the same programs however the daemon was started."""
@@ -52,6 +53,7 @@ class Surroundings:
         timezone: of jobs whose definition names none.
         account: whose PATH HOME USER LOGNAME an attempt gets.
         path: the PATH of an attempt whose job sets none.
+        guard: ends processes should the daemon die.
     """
 
     clock: Clock
@@ -64,3 +66,4 @@ class Surroundings:
     timezone: str = "UTC"
     account: Account = field(default_factory=own_account)
     path: str = DEFAULT_PATH
+    guard: Guard = field(default_factory=Unguarded)

@@ -156,6 +156,23 @@ class BatchPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a batch may spend; amounts are millionths of the unit.
+
+    Attributes:
+        per_run: for all items of a run, over all its attempts; None = no cap.
+        per_day: for all runs of the job in a day of its zone; None = no cap.
+        unit: the name of the unit, for people.
+        cost_estimate: reserved at an item's begin, replaced by its real cost at its end.
+    """
+
+    per_run: int | None = None
+    per_day: int | None = None
+    unit: str = ""
+    cost_estimate: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefinition:
     """What an author wrote, validated: trigger, action and policies.
 
@@ -201,6 +218,14 @@ class JobDefinition:
     keep_runs: int | None = None
     retry: RetryPolicy = RetryPolicy()
     batch: BatchPolicy | None = None
+    budget: Budget | None = None
+
+    @property
+    def stall_after(self) -> Micros | None:
+        """How long the work may give no sign of life; a batch has a default."""
+        if self.stall_timeout is None and self.batch is not None:
+            return max(30 * MINUTE, 3 * self.batch.item_timeout)
+        return self.stall_timeout
 
     @property
     def solo(self) -> bool:

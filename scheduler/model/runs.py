@@ -15,6 +15,7 @@ from uuid import UUID
 
 from scheduler.clock import MILLISECOND, Micros
 from scheduler.errors import IllegalTransition
+from scheduler.model.items import BegunItem
 from scheduler.model.jobs import JobDefinition, JobId
 
 RunId = NewType("RunId", str)
@@ -198,6 +199,8 @@ class Run:
         under_pause: it was started by hand, so the job's own pause does not hold its retries.
         serial: its claim was granted while recovered runs restart one at a time.
         result: JSON text of what a handler returned, or None.
+        items_total: items of a batch run once its list is whole and frozen, else None.
+        spent: what its items have cost, estimates included, in millionths of the unit.
     """
 
     id: RunId
@@ -235,6 +238,8 @@ class Run:
     under_pause: bool = False
     job_counted: bool = False
     serial: bool = False
+    items_total: int | None = None
+    spent: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,10 +262,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A claim that has durably committed: the run may be started, with the definition live at the claim."""
+    """A claim that has durably committed: the run may be started, with the definition live at the claim.
+
+    Attributes:
+        item: the one item of a batch that is to be called, begun durably too; None for a whole run.
+    """
 
     run: Run
     definition: JobDefinition
+    item: BegunItem | None = None
 
 
 def new_run_id(now: Micros) -> RunId:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from scheduler.clock import Micros
+from scheduler.model.items import ItemCounts
 from scheduler.model.jobs import Job, JobStatus, OnCrash, PauseReason
 from scheduler.model.runs import (
     Run,
@@ -28,6 +29,7 @@ from scheduler.model.runs import (
     Wish,
     require_transition,
 )
+from scheduler.rules.batch import BatchEnd, batch_end, tally
 from scheduler.rules.retry import backoff, may_retry
 
 COUNTED_FAILURES: Final = frozenset({RunState.FAILED})
@@ -43,6 +45,8 @@ class Ending(StrEnum):
     CANCELLED = "cancelled"
     CRASHED = "crashed"
     SHUTDOWN = "shutdown"
+    ITEMS = "items"
+    """No further item is begun and none is under way; what that means is judged from the items' rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,13 @@ class LiveRows:
     Attributes:
         job: None when the store never had it.
         others: other runs of this job, live or queued, that came from its trigger.
+        items: how its items stand, once their list is whole; None: it has none.
     """
 
     run: Run
     job: Job | None
     others: int
+    items: ItemCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +170,7 @@ def reconcile(verdict: Verdict, live: LiveRows, now: Micros) -> Decision:
     if live.run.claim != verdict.claim or live.run.state is not verdict.expects:
         return Decision(standing=_standing_of_refused(verdict, live.run))
     job = _own_job(live)
-    run = _run_write(verdict, live.run, job, now)
+    run = _run_write(verdict, live, job, now)
     require_transition(live.run.state, run.state)
     if job is None:
         return Decision(standing=Standing.WRITTEN, run=run)
@@ -182,8 +188,13 @@ def reconcile(verdict: Verdict, live: LiveRows, now: Micros) -> Decision:
 
 def _standing_of_refused(verdict: Verdict, run: Run) -> Standing:
     """A row that already bears my claim and my verdict was written before: the answer was lost."""
-    mine = run.claim == verdict.claim and run.state.value == verdict.ending.value
+    by_items = verdict.ending is Ending.ITEMS and run.state in _ITEMS_LEAD_TO
+    said = _TERMINAL_OF.get(verdict.ending, verdict.ending)
+    mine = run.claim == verdict.claim and (by_items or run.state.value == said.value)
     return Standing.ALREADY_WRITTEN if mine and verdict.claim > 0 else Standing.FENCED
+
+
+_ITEMS_LEAD_TO: Final = frozenset({RunState.SUCCEEDED, RunState.PARTIAL, RunState.FAILED, RunState.HELD})
 
 
 def _own_job(live: LiveRows) -> Job | None:
@@ -194,14 +205,21 @@ def _own_job(live: LiveRows) -> Job | None:
     return job
 
 
-def _run_write(verdict: Verdict, run: Run, job: Job | None, now: Micros) -> RunWrite:
-    state, ready_at, charged = _next_state(verdict, run, job, now)
+def _run_write(verdict: Verdict, live: LiveRows, job: Job | None, now: Micros) -> RunWrite:
+    run, end = live.run, _end_of_batch(verdict, live, job)
+    state, ready_at, charged = _next_state(verdict, run, job, now) if end is None else (end.state, None, 0)
     terminal = state not in (RunState.WAITING, RunState.HELD)
     reason, message = verdict.reason, verdict.message
     if state is RunState.CANCELLED and verdict.ending is not Ending.CANCELLED:
-        reason = RunReason.CANCELLED
-    if job is None and state is RunState.FAILED and verdict.retryable:
+        reason = _why_cancelled(run, job)
+    if end is not None:
+        reason, message = end.reason, end.message
+    elif live.items is not None:
+        message = "; ".join(part for part in (message, tally(live.items)) if part)
+    if state is RunState.FAILED and job is None and _was_worth_a_try(verdict, live):
         message = "; ".join(part for part in (message, "not tried again: the job was removed") if part)
+    if state is RunState.FAILED and reason is None:
+        reason = RunReason.REMOVED if job is None else RunReason.JOB_ENDED
     return RunWrite(
         state=state,
         reason=None if state is RunState.SUCCEEDED else reason,
@@ -210,6 +228,37 @@ def _run_write(verdict: Verdict, run: Run, job: Job | None, now: Micros) -> RunW
         ready_at=ready_at,
         counted=run.job_counted or (terminal and run.trigger in SCHEDULED),
     )
+
+
+def _was_worth_a_try(verdict: Verdict, live: LiveRows) -> bool:
+    """Another try would have been left, had the job not been removed."""
+    if verdict.ending is Ending.RETRY_ASKED:
+        return True
+    if live.job is None or verdict.ending is not Ending.FAILED or not verdict.retryable:
+        return False
+    return may_retry(live.job.definition.retry, live.run.attempt, verdict.exit_code)
+
+
+def _why_cancelled(run: Run, job: Job | None) -> RunReason:
+    """A batch with items left can also lose its job."""
+    if run.wish is Wish.CANCEL:
+        return RunReason.CANCELLED
+    return RunReason.REMOVED if job is None else RunReason.JOB_ENDED
+
+
+_ENDED_IN_ORDER: Final = frozenset({Ending.ITEMS, Ending.SHUTDOWN, Ending.CANCELLED})
+
+
+def _end_of_batch(verdict: Verdict, live: LiveRows, job: Job | None) -> BatchEnd | None:
+    """What its items make of a batch of which nothing is left to run; None: they do not decide.
+
+    Not after a crash: from `recovering` a batch goes on under another claim, which finds nothing left.
+    """
+    if live.items is None or live.run.state is not RunState.RUNNING or verdict.ending not in _ENDED_IN_ORDER:
+        return None
+    end = batch_end(job.definition.batch if job is not None else None, live.items)
+    cancelled = verdict.ending is Ending.CANCELLED or live.run.wish is Wish.CANCEL
+    return None if end is None or (cancelled and end.state is not RunState.SUCCEEDED) else end
 
 
 def _next_state(
@@ -234,6 +283,7 @@ _TERMINAL_OF: Final = {
     Ending.RETRY_ASKED: RunState.FAILED,
     Ending.CRASHED: RunState.CRASHED,
     Ending.SHUTDOWN: RunState.INTERRUPTED,
+    Ending.ITEMS: RunState.CANCELLED,
 }
 
 
@@ -245,6 +295,8 @@ def _wait(verdict: Verdict, run: Run, job: Job | None) -> Micros | None:
     match verdict.ending:
         case Ending.RETRY_ASKED:
             return verdict.retry_after
+        case Ending.ITEMS:
+            return 0
         case Ending.CRASHED | Ending.SHUTDOWN:
             return None if definition.on_crash is OnCrash.RECORD else 0
         case Ending.FAILED:

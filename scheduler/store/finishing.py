@@ -7,12 +7,13 @@ between a run's start and its end is seen here, and what `reconcile` does not de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition, NotFound
 from scheduler.model.jobs import Job, JobStatus, PauseMode, PauseReason
-from scheduler.model.runs import TERMINAL, Run, RunId, RunReason, RunState
+from scheduler.model.runs import TERMINAL, Run, RunId, RunReason, RunState, SkipReason
 from scheduler.rules.reconcile import (
     Decision,
     Ending,
@@ -22,7 +23,10 @@ from scheduler.rules.reconcile import (
     Verdict,
     reconcile,
 )
+from scheduler.store.ending import settle_begun
+from scheduler.store.items import item_counts
 from scheduler.store.rows import job_of, run_of
+from scheduler.store.starting import tell_passed
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Finished
 
@@ -46,6 +50,10 @@ def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconc
 def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) -> Finished:
     """One verdict: lock and read, decide, write."""
     live = _live_rows(tx, RunId(verdict.run_id))
+    if live.items is not None and verdict.expects in (RunState.RUNNING, RunState.RECOVERING):
+        stamped = replace(live.run, claim=verdict.claim)
+        if settle_begun(tx, stamped, live.job, verdict.expects):
+            live = _live_rows(tx, live.run.id)
     decision = decide(verdict, live, tx.now)
     if decision.run is None:
         return Finished(decision=decision, run=live.run, job=live.job)
@@ -65,7 +73,12 @@ def _live_rows(tx: Transaction, run_id: RunId) -> LiveRows:
         raise NotFound(f"there is no run {run_id}")
     job_row = tx.one("live_job", id=row["job"])
     others = int(tx.value("other_scheduled_runs", job=row["job"], id=run_id))
-    return LiveRows(run=run_of(row), job=None if job_row is None else job_of(job_row), others=others)
+    return LiveRows(
+        run=run_of(row),
+        job=None if job_row is None else job_of(job_row),
+        others=others,
+        items=None if row["items_total"] is None else item_counts(tx, run_id),
+    )
 
 
 def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> None:
@@ -93,7 +106,7 @@ def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> None:
         run=verdict.run_id,
         claim=verdict.claim,
         now=tx.now,
-        state=_ATTEMPT_STATE[verdict.ending],
+        state=_ATTEMPT_STATE.get(verdict.ending, write.state),
         reason=verdict.reason,
         message=verdict.message,
         exit_code=verdict.exit_code,
@@ -118,6 +131,7 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
     if write.pause_reason is not None:
         _pause_by_engine(tx, job, write)
     elif write.status is not None:
+        tell_unfired(tx, job)
         tx.execute("end_job", id=job.id, status=write.status, seen_revision=job.revision)
     elif write.sets_next and write.next_fire_at is not None:
         tx.execute(
@@ -130,7 +144,11 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
 
 
 def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:
-    """Crashes pause an active job through the operator's own statement, signed by the daemon."""
+    """Crashes pause an active job through the operator's own statement, signed by the daemon.
+
+    They also end the licence of a run that was started under an earlier pause, or it would crash for ever.
+    """
+    tx.execute("forget_under_pause", job=job.id)
     if job.status is JobStatus.PAUSED:
         tx.execute("add_pause_evidence", id=job.id, note=write.pause_note, seen_revision=job.revision)
         return
@@ -146,6 +164,19 @@ def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:
         revision=tx.next_revision(),
         seen_revision=job.revision,
     )
+
+
+def tell_unfired(tx: Transaction, job: Job) -> None:
+    """Fire times that passed before the job ended or went away, and that nothing has told yet, are told (I13)."""
+    first = job.next_fire_at if job.held_from is None else job.held_from
+    if first is None or first > tx.now:
+        return
+    if job.status is JobStatus.PAUSED:
+        tell_passed(tx, job, first, SkipReason.PAUSED)
+    elif not job.enabled:
+        tell_passed(tx, job, first, SkipReason.DISABLED)
+    else:
+        tell_passed(tx, job, first, SkipReason.MISFIRE, "found after the end of its job")
 
 
 def cancel_unstarted(

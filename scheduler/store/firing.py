@@ -19,9 +19,12 @@ from scheduler.model.runs import (
     SkipReason,
     Wish,
 )
+from scheduler.rules.batch import tally
 from scheduler.rules.planning import Admission, FirePlan, SkippedSpan, Slot, admit
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
+from scheduler.store.items import item_counts
+from scheduler.store.operating import next_from_now
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import (
     Room,
@@ -113,14 +116,15 @@ def _start_slot(
     if admission in _SKIP_OF:
         _skip(tx, job, _SKIP_OF[admission], slot.fire_time, _blocker(tx, job), came)
         return
-    if admission is Admission.REPLACE:
-        cancel, cancelled = _make_way(tx, job)
-        came.cancel += cancel
-        came.cancelled += cancelled
     claimed = admission is Admission.CLAIM
     run = insert_run(tx, who, job, slot.run_id, slot.trigger, claimed=claimed, fire_time=slot.fire_time)
     if run is None:
         return
+    if admission is Admission.REPLACE:
+        # After the insert, or the end of the replaced run could be taken for the end of the trigger.
+        cancel, cancelled = _make_way(tx, job, spare=run.id)
+        came.cancel += cancel
+        came.cancelled += cancelled
     if claimed:
         room.take(definition.group)
         came.grants.append(grant_of(run, job))
@@ -175,12 +179,14 @@ def _blocker(tx: Transaction, job: Job) -> str:
     return f"run {row['id']} has been {row['state']} for {age} s"
 
 
-def _make_way(tx: Transaction, job: Job) -> tuple[list[RunId], list[Run]]:
+def _make_way(tx: Transaction, job: Job, spare: RunId | None = None) -> tuple[list[RunId], list[Run]]:
     """`cancel_running`: queued runs are replaced, live ones get the wish `cancel`; those with a worker."""
     cancel: list[RunId] = []
     cancelled: list[Run] = []
     for row in tx.all("unfinished_runs", job=job.id):
         run = run_of(row)
+        if run.id == spare:
+            continue
         if run.state in (RunState.RUNNING, RunState.RECOVERING):
             if tx.execute("wish_run", id=run.id, wish=Wish.CANCEL):
                 cancel.append(run.id)
@@ -204,7 +210,12 @@ def _start_one(tx: Transaction, who: Claimant, request: StartRequest, room: Room
     admission = admit(overlap, definition.max_running, definition.queue_limit, seen)
     if admission in _SKIP_OF:
         raise _already(tx, job, admission)
-    cancel, cancelled = _make_way(tx, job) if admission is Admission.REPLACE else ([], [])
+    _refuse_unsettled(tx, job, request)
+    cancel: list[RunId] = []
+    cancelled: list[Run] = []
+    if admission is Admission.REPLACE:
+        cancel, cancelled = _make_way(tx, job)
+        job = startable(tx, who, request)  # the replaced run may have been the job's last
     claimed = admission is Admission.CLAIM
     run = insert_run(
         tx,
@@ -216,7 +227,8 @@ def _start_one(tx: Transaction, who: Claimant, request: StartRequest, room: Room
         args=request.args,
         under_pause=job.status is not JobStatus.ACTIVE,
     )
-    assert run is not None  # noqa: S101 - a manual run has no fire time and a fresh id
+    if run is None:
+        raise Conflict(f"a run {request.run_id} exists already", hint="repeat the start")
     if claimed:
         room.take(definition.group)
     tx.record("run", request.peer, job=job.id, run=run.id)
@@ -225,6 +237,22 @@ def _start_one(tx: Transaction, who: Claimant, request: StartRequest, room: Room
         grant=grant_of(run, job) if claimed else None,
         cancel=tuple(cancel),
         cancelled=tuple(cancelled),
+    )
+
+
+def _refuse_unsettled(tx: Transaction, job: Job, request: StartRequest) -> None:
+    """A fresh batch run would bill again what a run that was cut has done, or may have done."""
+    if job.definition.batch is None or request.new:
+        return
+    row = tx.one("unsettled_run", job=job.id, added_revision=job.added_revision)
+    if row is None:
+        return
+    counts = item_counts(tx, RunId(row["id"]))
+    told = tally(counts) if counts is not None else ""
+    raise AlreadyRunning(
+        f"job {job.id} has a run that is not whole: {row['id']} is {row['state']}, {told}",
+        run_id=row["id"],
+        hint=f"retry: schedctl retry {row['id']} goes on with it; schedctl run {job.id} --new starts afresh",
     )
 
 
@@ -291,11 +319,16 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
 
 
 def _has_slot(tx: Transaction, run: Run, job: Job) -> bool:
-    """A waiting run holds its slot; a queued one needs a free one, ranked within this batch (I2)."""
+    """A queued run needs a free slot, ranked within this batch (I2).
+
+    A waiting run holds its slot already; it only stands back where an edit left fewer slots than it finds
+    runs in force.
+    """
+    limit = 1 if job.definition.solo else job.definition.max_running
     if run.state is RunState.WAITING:
-        return True
+        return int(tx.value("claimed_of_job", job=job.id)) < limit
     seen, _ = occupancy(tx, job.id, room=True)
-    return seen.live < (job.definition.max_running if not job.definition.solo else 1)
+    return seen.live < limit
 
 
 def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job, *, serial: bool) -> list[Grant]:
@@ -319,9 +352,14 @@ def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job, *, serial: bo
 
 
 def _is_expired(run: Run, job: Job, now: Micros) -> bool:
-    if run.state is not RunState.QUEUED or run.trigger not in SCHEDULED or run.fire_time is None:
+    """A queued fire time is older than its window; one that was older when an operator asked for it is not."""
+    if run.state is not RunState.QUEUED or run.trigger not in SCHEDULED or run.claim > 0:
         return False
-    return now - run.fire_time > job.definition.catch_up_window and run.claim == 0
+    if run.fire_time is None or run.queued_at is None:
+        return False
+    window = job.definition.catch_up_window
+    asked_for = run.queued_at - run.fire_time > window
+    return now - (run.queued_at if asked_for else run.fire_time) > window
 
 
 def _expire(tx: Transaction, run: Run, job: Job) -> list[Run]:
@@ -334,5 +372,21 @@ def _expire(tx: Transaction, run: Run, job: Job) -> list[Run]:
     )
     if changed != 1:
         return []
-    end_job_if_exhausted(tx, job)
+    if not end_job_if_exhausted(tx, job):
+        _fire_again(tx, job)
     return [live_run(tx, run.id)]
+
+
+def _fire_again(tx: Transaction, job: Job) -> None:
+    """A job that waited for the end of the expired run, which will not come, has a next slot again."""
+    limit = job.definition.max_runs
+    _, scheduled = occupancy(tx, job.id, room=True)
+    full = limit is not None and job.fires_done + scheduled >= limit
+    if full or job.next_fire_at is not None or not job.may_fire:
+        return
+    following = next_from_now(tx, job)
+    if following is not None:
+        due_at = job.definition.schedule.due_at(following)
+        tx.execute(
+            "set_next_fire", id=job.id, next_fire_at=following, due_at=due_at, seen_revision=job.revision
+        )

@@ -7,6 +7,7 @@ run in flight learns of them through its `wish`. Each names in its WHERE the sta
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from scheduler.clock import Micros
 from scheduler.errors import Conflict, NotFound
@@ -24,6 +25,7 @@ from scheduler.model.runs import (
 from scheduler.rules.planning import SkippedSpan, missed_span
 from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
 from scheduler.store.rows import job_of, run_of
+from scheduler.store.settling import choose_items
 from scheduler.store.starting import live_run, tell_skipped
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import (
@@ -110,6 +112,7 @@ def _write_pause(tx: Transaction, job: Job, request: PauseRequest) -> bool:
         written = tx.execute("change_pause", **values)
     else:
         written = tx.execute("pause_job", now=tx.now, until=None, **values)
+        tx.execute("forget_under_pause", job=job.id)
     if written != 1:
         raise Conflict(f"job {job.id} changed while it was to be paused", hint="look again, then repeat")
     return True
@@ -285,13 +288,24 @@ def retry_now(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
     return live_run(tx, run_id)
 
 
-def retry(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
-    """A run that ended without success is queued again."""
+def retry(
+    tx: Transaction, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+) -> Run:
+    """A run that ended without success is queued again, a batch for the items that are not done.
+
+    Args:
+        keys: only these items of a batch.
+        failed_only: only its failed items.
+    """
     row = tx.one("live_run", id=run_id)
     if row is None:
         raise NotFound(f"there is no run {run_id}")
     run = run_of(row)
     job = live_job(tx, run.job)
+    if run.items_total is not None:
+        choose_items(tx, run, keys, failed_only=failed_only)
+    elif keys is not None or failed_only:
+        raise Conflict(f"run {run.id} has no items to choose from", hint="retry it whole")
     if run.state not in _RETRYABLE:
         raise Conflict(f"run {run.id} is {run.state}: there is nothing to retry")
     written = tx.execute(
@@ -304,7 +318,8 @@ def retry(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
     )
     if written != 1:
         raise Conflict(f"run {run.id} changed while it was to be queued again", hint="look again")
-    tx.record("retry", peer, job=run.job, run=run.id)
+    chosen = list(keys) if keys is not None else "failed" if failed_only else None
+    tx.record("retry", peer, job=run.job, run=run.id, detail=json.dumps({"items": chosen}))
     return live_run(tx, run.id)
 
 

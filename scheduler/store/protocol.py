@@ -16,6 +16,7 @@ from typing import Protocol
 
 from scheduler.clock import Micros
 from scheduler.errors import SchedulerError
+from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Attempt, Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
@@ -23,6 +24,8 @@ from scheduler.rules.reconcile import Verdict
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store.values import (
     AuditEntry,
+    BeginItems,
+    Begun,
     Cancelled,
     Claimant,
     ClaimRef,
@@ -31,6 +34,8 @@ from scheduler.store.values import (
     DueLook,
     Finished,
     Fired,
+    ItemOutcome,
+    ItemSlice,
     JobView,
     LiveLook,
     Operated,
@@ -38,6 +43,7 @@ from scheduler.store.values import (
     Peer,
     Report,
     ResumeRequest,
+    SettleItem,
     Started,
     StartRequest,
 )
@@ -87,6 +93,21 @@ class Reads(Protocol):
         """Live and queued runs of the job, oldest first."""
         ...
 
+    async def items(
+        self, run_id: RunId, *, state: str | None, after: tuple[int, int] | None, limit: int
+    ) -> list[Item]:
+        """Up to `limit` items of a run behind the (ready_at, index) of another, in the order of the list;
+        of one state: those that wait for another try come last."""
+        ...
+
+    async def item(self, run_id: RunId, key: str) -> Item:
+        """One item. Raises NotFound."""
+        ...
+
+    async def item_counts(self, run_id: RunId) -> ItemCounts | None:
+        """How many items are in which state, at one moment; None while there is no whole list."""
+        ...
+
     async def run_at(self, job_id: JobId, fire_time: Micros) -> Run | None:
         """The row that explains a fire time: the run, or the skip whose span holds it."""
         ...
@@ -120,7 +141,41 @@ class Reads(Protocol):
         ...
 
 
-class Store(Reads, Protocol):
+class ItemVerbs(Protocol):
+    """The verbs of a batch's worker. # INVARIANT: I9, a done item is never begun again."""
+
+    async def clear_items(self, run_id: RunId, claim: int, *, limit: int) -> bool:
+        """Up to `limit` rows of a list that was never whole are gone; True: none is left."""
+        ...
+
+    async def put_items(self, piece: ItemSlice) -> None:
+        """The slice is part of the list, which no one runs from until it is whole.
+
+        Raises Invalid where a key stands twice, Conflict where the claim moved on.
+        """
+        ...
+
+    async def complete_items(self, run_id: RunId, claim: int, total: int) -> None:
+        """The list is whole and frozen. Raises Conflict where the claim moved on."""
+        ...
+
+    async def begin_items(self, who: Claimant, requests: Sequence[BeginItems]) -> list[Begun]:
+        """BEGIN_ITEM: the begins are durable, and only those items may be called now (I10)."""
+        ...
+
+    async def end_items(self, outcomes: Sequence[ItemOutcome]) -> list[bool]:
+        """END_ITEM: each outcome is durable, also a late one of an item that was given up as unknown.
+
+        False: another begin, or an operator, has had the last word. Waits for a store that cannot commit.
+        """
+        ...
+
+    async def settle_wedged(self, run_id: RunId) -> list[str]:
+        """Items left begun by a run that ended, or went on, without them are told unknown (or by policy)."""
+        ...
+
+
+class Store(Reads, ItemVerbs, Protocol):
     """The verbs. Every one may raise StoreUnavailable, and then nothing was changed."""
 
     @property
@@ -219,8 +274,15 @@ class Store(Reads, Protocol):
         """A waiting run may be claimed now."""
         ...
 
-    async def retry(self, run_id: RunId, peer: Peer) -> Run:
-        """A terminal run that did not succeed is queued again, attempt 1."""
+    async def retry(
+        self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    ) -> Run:
+        """A terminal run that did not succeed is queued again, attempt 1; a batch for what is not done,
+        or only for these items, or for the failed ones."""
+        ...
+
+    async def settle_item(self, request: SettleItem) -> tuple[Item, Run]:
+        """The item is as the operator says, and a run that ended is judged anew."""
         ...
 
     async def skip_next(self, job_id: JobId, count: int, peer: Peer) -> Operated:

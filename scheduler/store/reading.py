@@ -9,9 +9,11 @@ from typing import Any
 
 from scheduler.clock import Micros
 from scheduler.errors import NotFound, StoreUnavailable
+from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Attempt, Run, RunId
-from scheduler.store.rows import attempt_of, audit_of, claim_of, job_of, run_of
+from scheduler.store.items import counts_of
+from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, run_of
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
@@ -127,11 +129,39 @@ class SqliteReads:
     async def api_ids(self) -> set[JobId]:
         return {JobId(row["id"]) for row in await self._all("api_ids")}
 
+    async def items(
+        self, run_id: RunId, *, state: str | None, after: tuple[int, int] | None, limit: int
+    ) -> list[Item]:
+        ready_at, index = after or (-1, -1)
+        if state is None:
+            rows = await self._all("list_items", run=run_id, after_seq=index, limit=limit)
+        else:
+            rows = await self._all(
+                "list_items_in_state",
+                run=run_id,
+                state=state,
+                after_ready=ready_at,
+                after_seq=index,
+                limit=limit,
+            )
+        return [item_of(row) for row in rows]
+
+    async def item(self, run_id: RunId, key: str) -> Item:
+        row = await self._one("item_of_key", run=run_id, key=key)
+        if row is None:
+            raise NotFound(f"run {run_id} has no item {key}")
+        return item_of(row)
+
+    async def item_counts(self, run_id: RunId) -> ItemCounts | None:
+        row = await self._one("item_counts", id=run_id)
+        return None if row is None else counts_of(row)
+
     async def claims(self, now: Micros) -> LiveLook:
         """Claims in force, and rows that need a recoverer."""
         running = tuple(claim_of(row) for row in await self._all("claims_in_force"))
         recovering = tuple(run_of(row) for row in await self._all("recovering_runs"))
-        return LiveLook(now=now, running=running, recovering=recovering)
+        wedged = tuple(RunId(row["run"]) for row in await self._all("wedged_runs"))
+        return LiveLook(now=now, running=running, recovering=recovering, wedged=wedged)
 
     async def due_jobs(self, now: Micros, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
         """Jobs on time and jobs that are late, earliest first."""

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from scheduler.model.definitions import decode
+from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import (
     Job,
     JobDefinition,
@@ -122,6 +123,8 @@ _PLAIN = (
     "cost",
     "definition_revision",
     "added_revision",
+    "items_total",
+    "spent",
     "pid",
     "pid_ticks",
     "exit_code",
@@ -145,6 +148,22 @@ def attempt_of(row: Row) -> Attempt:
         exit_code=row["exit_code"],
         signal=row["signal"],
         pid=row["pid"],
+    )
+
+
+def item_of(row: Row) -> Item:
+    """An item's row."""
+    return Item(
+        index=row["seq"],
+        key=row["key"],
+        state=ItemState(row["state"]),
+        attempts=row["attempts"],
+        ready_at=row["ready_at"],
+        error=row["error"],
+        result=row["result"],
+        cost=row["spent"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
     )
 
 

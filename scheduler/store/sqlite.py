@@ -1,7 +1,7 @@
 """The store on SQLite: one file in WAL mode, `synchronous=FULL`, one writer, reads beside it.
 
 This module only wires: each verb is one transaction whose body stands in the module of its family
-(`firing`, `finishing`, `leases`, `operating`, `defining`, `clockwork`), each read one query in `reading`.
+(`firing`, `finishing`, `leases`, `operating`, `defining`, `clockwork`, and those of `itemstore`), each read one query in `reading`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Final, TypeVar
 
 from scheduler.clock import SECOND, Clock, Micros
 from scheduler.errors import SchedulerError, StoreUnavailable
+from scheduler.model.items import Item
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict, reconcile
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store import clockwork, defining, finishing, firing, leases, operating
+from scheduler.store import clockwork, defining, finishing, firing, leases, operating, settling
 from scheduler.store.finishing import Decide
+from scheduler.store.itemstore import SqliteItemVerbs
 from scheduler.store.reading import SqliteReads
 from scheduler.store.schema import load_queries, prepare, refusal
 from scheduler.store.transaction import Transaction
@@ -39,6 +41,7 @@ from scheduler.store.values import (
     Peer,
     Report,
     ResumeRequest,
+    SettleItem,
     Started,
     StartRequest,
 )
@@ -63,7 +66,7 @@ _READER_PRAGMAS: Final = (
 )
 
 
-class SqliteStore(SqliteReads):
+class SqliteStore(SqliteReads, SqliteItemVerbs):
     """`Store` on one SQLite file. Made by `open`, ended by `close`."""
 
     def __init__(
@@ -203,8 +206,15 @@ class SqliteStore(SqliteReads):
     async def retry_now(self, run_id: RunId, peer: Peer) -> Run:
         return await self._verb(lambda tx: operating.retry_now(tx, run_id, peer))
 
-    async def retry(self, run_id: RunId, peer: Peer) -> Run:
-        return await self._verb(lambda tx: operating.retry(tx, run_id, peer))
+    async def retry(
+        self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    ) -> Run:
+        return await self._verb(
+            lambda tx: operating.retry(tx, run_id, peer, keys=keys, failed_only=failed_only)
+        )
+
+    async def settle_item(self, request: SettleItem) -> tuple[Item, Run]:
+        return await self._verb(lambda tx: settling.settle_item(tx, request))
 
     async def skip_next(self, job_id: JobId, count: int, peer: Peer) -> Operated:
         return await self._verb(lambda tx: operating.skip_next(tx, job_id, count, peer))

@@ -11,7 +11,7 @@ import json
 from scheduler.clock import Micros
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Grant, Run, RunId, RunState, RunTrigger, SkipReason, new_run_id
-from scheduler.rules.planning import Occupancy, SkippedSpan
+from scheduler.rules.planning import Occupancy, SkippedSpan, missed_span
 from scheduler.store.rows import run_of
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Claimant
@@ -150,6 +150,15 @@ def tell_skipped(tx: Transaction, job: Job, span: SkippedSpan) -> None:
         added_revision=job.added_revision,
         now=tx.now,
     )
+
+
+def tell_passed(tx: Transaction, job: Job, first: Micros, reason: SkipReason, note: str = "") -> SkippedSpan:
+    """Every fire time of the job from the slot `first`, which is past, up to now is explained by one row."""
+    schedule = job.definition.schedule
+    last = max(first, schedule.last_fire(tx.now) or first)
+    span = missed_span(schedule, first, last, reason, note)
+    tell_skipped(tx, job, span)
+    return span
 
 
 def one_skipped(reason: SkipReason, fire_time: Micros, note: str) -> SkippedSpan:

@@ -62,14 +62,15 @@ class Transaction:
     def savepoint(self) -> Iterator[Savepoint]:
         """What is written inside stands or falls alone.
 
-        Domain errors and faulty data are caught and kept in the savepoint's `error`; an error of the
-        file as a whole (full, locked, I/O) goes on, since it ends the transaction.
+        An error is caught and kept in the savepoint's `error`, whatever it is, so that one request never
+        takes others with it; only an error of the file as a whole (full, locked, I/O) goes on, since it
+        ends the transaction.
         """
         outcome = Savepoint()
         self._db.execute(self._queries["savepoint"])
         try:
             yield outcome
-        except (SchedulerError, sqlite3.Error) as error:
+        except Exception as error:
             if getattr(error, "sqlite_errorname", "").startswith(_WHOLE_TRANSACTION):
                 raise
             outcome.error = error
@@ -83,9 +84,7 @@ class Transaction:
         if attempt.error is None:
             result: T = attempt.result
             return result
-        if isinstance(attempt.error, SchedulerError):
-            return attempt.error
-        raise attempt.error
+        return as_ours(attempt.error)
 
     def next_revision(self) -> int:
         """A number from the store-wide counter, never used before."""
@@ -108,3 +107,12 @@ class Transaction:
             detail=detail,
         )
         self.execute("record_change", kind="run" if run else "job", id=run or job or "")
+
+
+def as_ours(error: Exception) -> SchedulerError:
+    """The error as callers of the store know it; a fault of our own carries its cause with it."""
+    if isinstance(error, SchedulerError):
+        return error
+    ours = SchedulerError(f"a fault in the store, nothing was written: {type(error).__name__}: {error}")
+    ours.__cause__ = error
+    return ours

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from scheduler.clock import Micros
+from scheduler.model.items import BegunItem, FrozenItem, ItemState
 from scheduler.model.jobs import (
     Job,
     JobDefinition,
@@ -92,6 +93,7 @@ class StartRequest:
         run_id: chosen by the caller, so that memory knows the claim before it commits.
         overlap: what to do about a live or queued run; None = answer `AlreadyRunning`.
         args: JSON text handed to the run instead of the job's, or None.
+        new: start a fresh batch run although an earlier one was cut or has unknown items.
     """
 
     job_id: JobId
@@ -99,6 +101,7 @@ class StartRequest:
     peer: Peer
     overlap: Overlap | None = None
     args: str | None = None
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,11 +240,12 @@ class DefinitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveLook:
-    """A look at claims: `running` rows, and `recovering` rows that need a recoverer."""
+    """A look at claims: `running` rows, `recovering` rows that need a recoverer, and runs with wedged items."""
 
     now: Micros
     running: tuple[ClaimSeen, ...]
     recovering: tuple[Run, ...]
+    wedged: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,3 +284,86 @@ class JobView:
     job: Job
     last_run: Run | None
     live_runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemSlice:
+    """A slice of the list of a batch run's items, written under the claim that makes the list."""
+
+    run_id: RunId
+    claim: int
+    items: tuple[FrozenItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginItems:
+    """A worker wants to begin up to `limit` items of its run."""
+
+    run_id: RunId
+    claim: int
+    limit: int
+
+
+class NoBegin(StrEnum):
+    """Why no item, or fewer than wanted, was begun."""
+
+    WAITING = "waiting"
+    """Those that are left wait for their next try, or are under way."""
+    EMPTY = "empty"
+    HELD = "held"
+    FROZEN = "frozen"
+    CANCELLED = "cancelled"
+    FAILED_ENOUGH = "failed_enough"
+    BUDGET = "budget"
+    DRAINING = "draining"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The begins of one request.
+
+    Attributes:
+        items: durably `running` under this claim; their calls may start.
+        stop: why they are fewer than wanted, or None.
+        next_ready_at: when the next item that waits for another try may have it.
+        paused: the job, where its budget has paused it now.
+    """
+
+    items: tuple[BegunItem, ...] = ()
+    stop: NoBegin | None = None
+    message: str | None = None
+    next_ready_at: Micros | None = None
+    paused: Job | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemOutcome:
+    """What came of one begin.
+
+    Attributes:
+        nonce: of the begin; an outcome under any other is not kept.
+        wait: how long a pending one waits for its next try.
+        charged: it counts as one of the item's tries.
+        cost: of this call in millionths; None = it told none, so the estimate stands.
+    """
+
+    run_id: RunId
+    index: int
+    nonce: str
+    state: ItemState
+    result: str | None = None
+    error: str | None = None
+    wait: Micros = 0
+    charged: bool = False
+    cost: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleItem:
+    """An operator's word on an item: `done`, `pending` (to be run again) or `failed`."""
+
+    run_id: RunId
+    key: str
+    state: ItemState
+    peer: Peer

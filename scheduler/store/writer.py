@@ -2,8 +2,9 @@
 
 One task hands batches to the one thread that writes. A batch is one `BEGIN IMMEDIATE` transaction; each
 request stands in a savepoint of its own, so that a refused or faulty one fails alone. When the disk or
-a lock says no (BUSY, FULL, IOERR), the whole batch is rolled back, kept and tried again: nothing that
-was to be recorded is lost, and nothing is answered before it is durable (I10, I14).
+a lock says no (BUSY, FULL, IOERR), the whole batch is rolled back, kept and tried again together with
+what arrived meanwhile: nothing that was to be recorded is lost, and nothing is answered before it is
+durable (I10, I14).
 
 No sleep gathers a batch: what arrives while a commit is under way forms the next one.
 """
@@ -13,16 +14,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import aiosqlite
 
 from scheduler.clock import MILLISECOND, SECOND, Clock, Micros
-from scheduler.errors import SchedulerError, StoreUnavailable
-from scheduler.store.transaction import Transaction
+from scheduler.errors import StoreUnavailable
+from scheduler.store.transaction import Transaction, as_ours
 
 T = TypeVar("T")
 
@@ -59,13 +61,6 @@ class _Request(Generic[T]):
     give_up_at: Micros | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """One batch as the thread left it: results in order, each a value or the error of that request."""
-
-    results: list[Any] = field(default_factory=list)
-
-
 class Writer:
     """The one writer of a SQLite file."""
 
@@ -82,8 +77,9 @@ class Writer:
         self._on_trouble = on_trouble
         self._waiting: deque[_Request[Any]] = deque()
         self._arrived = asyncio.Event()
-        self._closing = False
-        self._close_by: Micros = 0
+        self._close_by: Micros | None = None
+        self._troubled = False
+        self._wait = _FIRST_WAIT
         self._task = asyncio.create_task(self._write(), name="store-writer")
 
     async def submit(self, work: Callable[[Transaction], T], *, patience: Micros | None) -> T:
@@ -92,12 +88,13 @@ class Writer:
         A cancel of the caller does not take the work back: it commits, unless it has not begun.
 
         Args:
-            patience: how long the request may be kept while the store cannot commit; None = for ever.
+            patience: how long the request may be kept while the store cannot commit; None = for as long
+                as the store is open.
 
         Raises:
             StoreUnavailable: patience ended first; nothing of `work` was or will be written.
         """
-        if self._closing:
+        if self._close_by is not None or self._task.done():
             raise StoreUnavailable("the store is closed")
         give_up_at = None if patience is None else self._clock.monotonic() + patience
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -107,91 +104,92 @@ class Writer:
 
     async def close(self, patience: Micros) -> None:
         """Everything submitted was committed, or given up after `patience`; the writer has ended."""
-        self._closing = True
         self._close_by = self._clock.monotonic() + patience
         self._arrived.set()
         await self._task
 
     async def _write(self) -> None:
-        while True:
-            if not self._waiting:
-                if self._closing:
-                    return
-                self._arrived.clear()
-                await self._arrived.wait()
-                continue
-            batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-            await self._commit(batch)
+        try:
+            while await self._has_work():
+                batch = list(islice(self._waiting, MAX_BATCH))
+                try:
+                    results = await self._connection.run(partial(self._transact, batch))
+                except sqlite3.Error as error:
+                    await self._wait_out(error)
+                else:
+                    self._answer(results)
+        finally:  # also where the loop above fails: nobody waits for an answer that cannot come
+            for request in self._waiting:
+                _settle(request, StoreUnavailable("the store is closed"))
 
-    async def _commit(self, batch: list[_Request[Any]]) -> None:
-        """The batch is committed; while the store says no, it is kept and tried again."""
-        wait, troubled = _FIRST_WAIT, False
-        while batch:
-            try:
-                answers = await self._connection.run(partial(self._transact, batch=batch))
-            except sqlite3.Error as error:
-                troubled = True
-                trouble = StoreUnavailable(f"the store cannot commit: {error}")
-                self._on_trouble(trouble)
-                batch = self._still_patient(batch, trouble, final=not _is_transient(error))
-                await self._clock.sleep(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
-                continue
-            if troubled:
-                self._on_trouble(None)
-            _answer(batch, answers.results)
-            return
+    async def _has_work(self) -> bool:
+        """Something waits: True. The store is closed and nothing waits: False."""
+        while not self._waiting:
+            if self._close_by is not None:
+                return False
+            self._arrived.clear()
+            await self._arrived.wait()
+        return True
 
-    def _still_patient(
-        self, batch: list[_Request[Any]], trouble: StoreUnavailable, *, final: bool
-    ) -> list[_Request[Any]]:
-        """Those that may wait on; the others are told. A closing store waits for nobody without end."""
-        now, kept = self._clock.monotonic(), []
-        for request in batch:
-            over = request.give_up_at is not None and now >= request.give_up_at
-            if over or final or (self._closing and now >= self._close_by):
-                _settle(request, trouble)
-            else:
-                kept.append(request)
-        return kept
+    def _answer(self, results: Sequence[object]) -> None:
+        """The oldest requests, which have just committed, have their answers."""
+        if self._troubled:
+            self._troubled, self._wait = False, _FIRST_WAIT
+            self._on_trouble(None)
+        for result in results:
+            _settle(self._waiting.popleft(), result)
 
-    def _transact(self, db: sqlite3.Connection, *, batch: list[_Request[Any]]) -> _Answers:
-        """In the store's thread: one transaction, one savepoint a request."""
-        answers = _Answers()
+    async def _wait_out(self, error: sqlite3.Error) -> None:
+        """Nothing was written. Who may wait no longer is told; the rest stays in line for another try."""
+        message = f"the store cannot commit: {error}"
+        if not self._troubled:
+            self._troubled = True
+            self._on_trouble(StoreUnavailable(message))
+        now, hopeless = self._clock.monotonic(), not _is_transient(error)
+        for request in list(self._waiting):
+            if self._is_over(request, now, hopeless=hopeless):
+                self._waiting.remove(request)
+                _settle(request, StoreUnavailable(message))
+        if self._waiting:
+            await self._clock.sleep(self._wait)
+            self._wait = min(2 * self._wait, _LONGEST_WAIT)
+
+    def _is_over(self, request: _Request[Any], now: Micros, *, hopeless: bool) -> bool:
+        """The request waits no longer. Outcomes wait for ever, but a closing store waits for nobody so long."""
+        if self._close_by is not None and now >= self._close_by:
+            return True
+        return request.give_up_at is not None and (hopeless or now >= request.give_up_at)
+
+    def _transact(self, batch: Sequence[_Request[Any]], db: sqlite3.Connection) -> list[object]:
+        """In the store's thread: one transaction, one savepoint a request; results in order."""
         db.execute(self._queries["begin"])
         try:
             transaction = Transaction(db, self._queries, self._clock.now())
-            for request in batch:
-                answers.results.append(_guarded(transaction, request.work))
+            results = [_guarded(transaction, request.work) for request in batch]
             db.execute(self._queries["commit"])
         except BaseException:
             if db.in_transaction:
                 db.execute(self._queries["rollback"])
             raise
-        return answers
+        return results
 
 
-def _guarded(transaction: Transaction, work: Callable[[Transaction], Any]) -> Any:
+def _guarded(transaction: Transaction, work: Callable[[Transaction], object]) -> object:
     """The result of one request, or its own error with nothing of it written."""
     with transaction.savepoint() as attempt:
         attempt.result = work(transaction)
-    return attempt.error if attempt.error is not None else attempt.result
+    return attempt.result if attempt.error is None else attempt.error
 
 
 def _is_transient(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT)
 
 
-def _answer(batch: list[_Request[Any]], results: list[Any]) -> None:
-    for request, result in zip(batch, results, strict=True):
-        _settle(request, result)
-
-
-def _settle(request: _Request[Any], result: Any) -> None:
+def _settle(request: _Request[Any], result: object) -> None:
     if request.answer.done():
         return
-    if isinstance(result, (SchedulerError, sqlite3.Error)):
-        request.answer.set_exception(result)
+    if isinstance(result, Exception):
+        request.answer.set_exception(as_ours(result))
         request.answer.exception()  # a caller that is gone must not make the loop complain
     else:
         request.answer.set_result(result)

@@ -49,6 +49,15 @@ def test_completion_is_silent_without_a_daemon(environ: dict[str, str], folder: 
     assert (called.code, called.out.strip(), called.err) == (0, "", "")
 
 
+def test_the_shells_are_taught_by_the_program_itself(environ: dict[str, str]) -> None:
+    """Each of the three has a script."""
+    for shell in ("bash", "zsh", "fish"):
+        called = call(env={**environ, "_SCHEDCTL_COMPLETE": f"{shell}_source"})
+
+        assert called.code == 0
+        assert f"{shell}_complete" in called.out
+
+
 def test_completion_uses_the_socket_on_the_line(
     daemon: StubDaemon, environ: dict[str, str], folder: Path
 ) -> None:

@@ -251,6 +251,19 @@ def test_show_finds_a_run_by_the_beginning_of_its_id(schedctl: Schedctl, daemon:
     assert RUN in both.err
     assert OTHER_RUN in both.err
     assert schedctl("show", "0000000").code == 3
+    assert (
+        schedctl("output", "0000000").err == "schedctl: there is no run 0000000; `schedctl runs` lists runs\n"
+    )
+
+
+def test_a_misspelt_job_that_looks_like_a_run_is_still_a_job(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """A name of the letters a to f may begin a run's id; the nearest job is what helps."""
+    daemon.jobs(job("facade"))
+
+    for verb in ("show", "cancel"):
+        called = schedctl(verb, "facadde")
+        assert called.code == 3
+        assert called.err.endswith("did you mean facade?\n")
 
 
 def test_show_prefers_the_job_where_a_name_may_be_both(schedctl: Schedctl, daemon: StubDaemon) -> None:

@@ -12,6 +12,8 @@ from tests.cli.support.stub import StubDaemon
 
 HEAVY = (
     "asyncio",
+    "ssl",
+    "email",
     "pydantic",
     "fastapi",
     "uvicorn",

@@ -36,7 +36,8 @@ def test_next_of_a_job_without_times_says_so(schedctl: Schedctl, daemon: StubDae
     """A manual job has none; that is no error."""
     daemon.on("GET", "/v1/jobs/nightly/next", {"items": []})
 
-    assert schedctl("next", "nightly").out == "no further fire time\n"
+    assert schedctl("next", "nightly").out == "no fire time is coming; `schedctl why nightly` tells why\n"
+    assert schedctl("next", "nightly", "--json").json == {"items": []}
 
 
 def test_next_of_an_unknown_job_names_the_nearest(schedctl: Schedctl, daemon: StubDaemon) -> None:

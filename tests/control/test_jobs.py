@@ -11,10 +11,26 @@ import pytest
 from tests.control.support.client import Client
 from tests.control.support.serving import Daemon
 
-JOB_FIELDS = (
-    "id description status revision definition_revision trigger action next_fire_at last_run live_runs pause "
-    "enabled problem group labels origin origin_file definition"
-).split()
+JOB_FIELDS = [
+    "id",
+    "description",
+    "status",
+    "revision",
+    "definition_revision",
+    "trigger",
+    "action",
+    "next_fire_at",
+    "last_run",
+    "live_runs",
+    "pause",
+    "enabled",
+    "problem",
+    "group",
+    "labels",
+    "origin",
+    "origin_file",
+    "definition",
+]
 
 
 class TestShow:
@@ -189,7 +205,9 @@ class TestPause:
         answer = await client.post("/v1/jobs/nightly/pause", body)
 
         assert (answer.status, answer.json["code"]) == (422, "invalid")
-        assert sorted(fault["key"] for fault in answer.json["faults"] if fault["key"]) == [k for k in keys if k]
+        assert sorted(fault["key"] for fault in answer.json["faults"] if fault["key"]) == [
+            k for k in keys if k
+        ]
         assert (await client.value("/v1/jobs/nightly"))["status"] == "active"
 
     async def test_resume_computes_from_now(self, client: Client) -> None:
@@ -251,7 +269,7 @@ class TestRun:
 
 class TestTimes:
     async def test_next_lists_what_will_fire(self, client: Client) -> None:
-        """The first of the coming times is the job's next fire time, and each is later than the one before."""
+        """The first of the coming times is the job's next fire time, and each is later than the last."""
         job = await client.value("/v1/jobs/nightly")
         times = (await client.value("/v1/jobs/nightly/next?n=3"))["items"]
 

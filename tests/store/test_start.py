@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.clock import HOUR, MINUTE
 from scheduler.errors import AlreadyRunning, Conflict, Draining, NotFound, SchedulerError
-from scheduler.model.jobs import JobId, JobStatus, Overlap
+from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode
 from scheduler.model.runs import RunState, RunTrigger
 from scheduler.rules.reconcile import Ending
 from scheduler.store.values import Started
@@ -125,7 +125,7 @@ async def test_every_live_state_takes_the_slot(desk: Desk, state: RunState) -> N
     elif state is RunState.WAITING:
         await desk.finish(run, Ending.FAILED)
     elif state is RunState.HELD:
-        await hold(desk)
+        await desk.pause(mode=PauseMode.ITEM)
         await desk.finish(run, Ending.FAILED)
     assert (await desk.run(run)).state is state
 
@@ -138,13 +138,6 @@ async def test_every_live_state_takes_the_slot(desk: Desk, state: RunState) -> N
         with pytest.raises(AlreadyRunning) as refused:
             await desk.start()
         assert refused.value.run_id == run.id
-
-
-async def hold(desk: Desk) -> None:
-    """The runs in flight are to be held."""
-    from scheduler.model.jobs import PauseMode
-
-    await desk.pause(mode=PauseMode.ITEM)
 
 
 async def test_overlap_queue_waits_its_turn(desk: Desk) -> None:

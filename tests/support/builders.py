@@ -29,7 +29,7 @@ def make_definition(
     end_at: Micros | None = None,
     jitter: Micros | None = None,
     exclude: tuple[str, ...] = (),
-    **keys: JsonValue,
+    **keys: Any,
 ) -> JobDefinition:
     """A definition as the store keeps it; by default a command every minute.
 
@@ -37,7 +37,7 @@ def make_definition(
         exclude: what a job file writes as `except`.
         keys: further keys of the job file; durations in seconds.
     """
-    if every is cron is delay is at is None and not manual:
+    if not manual and all(given is None for given in (every, cron, delay, at)):
         every = MINUTE
     source: dict[str, JsonValue] = {
         "every": None if every is None else wire_seconds(every),

@@ -69,6 +69,12 @@ class FakeClock:
         self.move(until - self._monotonic)
         await settle()
 
+    def nearest(self) -> Micros | None:
+        """How long until the first sleeper wakes; None where nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heappop(self._sleepers)
+        return self._sleepers[0][0] - self._monotonic if self._sleepers else None
+
     @property
     def sleepers(self) -> int:
         """How many wait now."""

@@ -134,6 +134,11 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def open_descriptors() -> set[int]:
+    """The descriptors of this process; one of them is that of this look."""
+    return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+
+
 def resident_bytes() -> int:
     """Memory of this process that is in RAM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

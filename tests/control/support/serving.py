@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,10 @@ from tests.support.executors import until
 
 
 class Small:
-    """An application of few words: `/size` tells the size of the body, `/held` answers once `gate` is open,
-    `/large` answers so many bytes as its query says, `/stream` until it is told to end.
+    """An application of few words.
+
+    `/size` tells the size of the body, `/held` does so once `gate` is open, `/large` answers as many bytes as
+    its query says, `/stream` goes on until it is told to end.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -61,7 +63,9 @@ class Small:
 
 
 @asynccontextmanager
-async def small_server(path: Path, limits: Limits | None = None) -> AsyncIterator[tuple[ControlServer, Small]]:
+async def small_server(
+    path: Path, limits: Limits | None = None
+) -> AsyncIterator[tuple[ControlServer, Small]]:
     """A server with a small application on `path`."""
     limits = limits or Limits()
     small = Small(limits)
@@ -103,10 +107,16 @@ class Daemon:
 
     async def until_run(self, run: str, *states: str) -> Any:
         """The run, once it is in one of the states."""
+        return await self.until(f"/v1/runs/{run}", lambda shown: shown["state"] in states)
+
+    async def until(self, target: str, condition: Callable[[Any], bool]) -> Any:
+        """What the daemon shows there, once it is as it should be."""
         async with asyncio.timeout(20):
-            while (shown := await self.client.value(f"/v1/runs/{run}"))["state"] not in states:
+            while True:
+                shown = await self.client.value(target)
+                if condition(shown):
+                    return shown
                 await asyncio.sleep(0.02)
-        return shown
 
 
 @asynccontextmanager

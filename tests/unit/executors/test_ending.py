@@ -8,6 +8,7 @@ from scheduler.clock import SECOND, Micros
 from scheduler.executors import ending
 from scheduler.executors.ending import end_processes
 from scheduler.executors.processes import ProcessId
+from scheduler.executors.threads import NoThread
 
 
 class Stepping:
@@ -113,7 +114,7 @@ async def test_look_that_fails_proves_nothing(monkeypatch: pytest.MonkeyPatch) -
     """Where no thread can be had to look, nobody is taken for gone."""
 
     async def refuse(*_arguments: object) -> int:
-        raise ending.NoThread("none")
+        raise NoThread("none")
 
     monkeypatch.setattr(ending, "off_loop", refuse)
     world = World(monkeypatch)

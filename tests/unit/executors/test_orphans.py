@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +75,9 @@ def orphans() -> Orphans:
 
 async def test_tree_of_a_killed_daemon_is_ended(tmp_path: Path, orphans: Orphans) -> None:
     """After kill -9 of the daemon its run's shell, child, and setsid'ed grandchild are ended (I11)."""
-    line = f"cd {tmp_path}; sleep 60 & echo $! > child; setsid sh -c 'echo $$ > far; exec sleep 61' & sleep 62"
+    line = (
+        f"cd {tmp_path}; sleep 60 & echo $! > child; setsid sh -c 'echo $$ > far; exec sleep 61' & sleep 62"
+    )
     dead = Dead(tmp_path, line)
     await dead.settle("child", "far")
     assert len(dead.alive) == 3
@@ -98,9 +101,7 @@ async def test_stopped_and_stubborn_orphans_are_ended(tmp_path: Path, orphans: O
     assert dead.alive == []
 
 
-async def test_cleared_environment_is_found_by_the_recorded_session(
-    tmp_path: Path, orphans: Orphans
-) -> None:
+async def test_cleared_environment_is_found_by_the_recorded_session(tmp_path: Path, orphans: Orphans) -> None:
     """A member of the recorded session without our marks is ended, also when the leader is gone."""
     line = f"cd {tmp_path}; env -i sleep 60 & echo $! > child; exit 0"
     dead = Dead(tmp_path, line)
@@ -126,19 +127,23 @@ async def test_newer_claim_and_other_store_are_left_alone(tmp_path: Path, orphan
     assert dead.alive == []
 
 
+@contextmanager
+def stranger() -> Iterator[int]:
+    """The pid of a process that bears no marks of ours, leader of its session."""
+    child = subprocess.Popen(["/bin/sleep", "60"], env={}, start_new_session=True)
+    yield child.pid
+    child.kill()
+    child.wait()
+
+
 async def test_session_recorded_before_a_reboot_proves_nothing(orphans: Orphans) -> None:
     """A pid recorded in an earlier boot may be anybody's now, so the session is not searched."""
-    stranger = subprocess.Popen(["/bin/sleep", "60"], env={}, start_new_session=True)
     now = SystemClock().now()
-    run = replace(grant(shell("x")).run, pid=stranger.pid, pid_ticks=start_ticks(stranger.pid))
-    try:
+    with stranger() as pid:
+        run = replace(grant(shell("x")).run, pid=pid, pid_ticks=start_ticks(pid))
         for claimed_at in (1, now + HOUR, None):
             assert await orphans.end_leftovers(replace(run, claimed_at=claimed_at), 0)
-            assert is_alive(stranger.pid)
+            assert is_alive(pid)
 
         assert await orphans.end_leftovers(replace(run, claimed_at=now), 0)
-        os.waitid(os.P_PID, stranger.pid, os.WEXITED | os.WNOWAIT)
-        assert not is_alive(stranger.pid)
-    finally:
-        stranger.kill()
-        stranger.wait()
+        assert not is_alive(pid)

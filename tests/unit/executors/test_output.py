@@ -126,10 +126,13 @@ def test_head_and_tail_have_their_share(tmp_path: Path) -> None:
     output.close()
 
     head, tail = data_of(read(tmp_path)).split(b"line 0000000\n", 1)[1], data_of(read(tmp_path))
-    lines = [int(line.split()[1]) for line in tail.splitlines() if line.startswith(b"line ") and len(line) == 12]
+    lines = [
+        int(line.split()[1]) for line in tail.splitlines() if line.startswith(b"line ") and len(line) == 12
+    ]
     cut = next(i for i in range(1, len(lines)) if lines[i] != lines[i - 1] + 1)
 
     assert head
+    assert disk_use(tmp_path) <= 80_000
     assert lines[0] == 0
     assert lines[-1] == 19_999
     assert cut * 26 > 30_000
@@ -137,7 +140,7 @@ def test_head_and_tail_have_their_share(tmp_path: Path) -> None:
 
 
 def test_follower_loses_nothing_and_sees_nothing_twice(tmp_path: Path) -> None:
-    """Reading on from a position gives exactly what came since, over segments and through the middle's loss."""
+    """Reading on from a position gives exactly what came since, over segments and through the loss."""
     output = writer(tmp_path, limit=8000)
     seen: list[Chunk] = []
     position = START
@@ -327,7 +330,7 @@ def test_character_split_between_chunks_is_whole_in_text(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("shift", range(4))
 def test_character_on_the_limit_becomes_a_replacement_not_an_error(tmp_path: Path, shift: int) -> None:
-    """Where the middle was dropped through a character, its remains are U+FFFD and the rest is intact (B31)."""
+    """Where the middle was dropped through a character, its remains are U+FFFD, the rest intact (B31)."""
     output = writer(tmp_path, limit=4096)
     output.write(Stream.STDOUT, b"a" * shift + "🙂".encode() * 5000 + b"end")
     output.close()

@@ -38,6 +38,8 @@ def process(**environment: str) -> Iterator[ProcessId]:
     """A sleeping process in a session of its own, with that environment and no other."""
     child = subprocess.Popen(["/bin/sleep", "60"], env=environment, start_new_session=True)
     try:
+        while environment and not Path(f"/proc/{child.pid}/environ").read_bytes():
+            time.sleep(0.001)  # in the midst of its exec it has none yet
         yield ProcessId(ticks=start_ticks(child.pid) or 0, pid=child.pid)
     finally:
         child.kill()

@@ -27,6 +27,7 @@ from tests.support.executors import (
     grant,
     handler,
     is_alive,
+    open_descriptors,
     run_to_end,
     surroundings,
     until,
@@ -89,7 +90,10 @@ SEES = """
 
 @BOTH
 async def test_context_is_the_same_on_the_loop_and_in_a_child(
-    executors: Executors, module: Write, tmp_path: Path, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    tmp_path: Path,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """Job, run, attempt, key, args, slot, wish, progress and log mean the same in both."""
     granted = grant(
@@ -126,7 +130,7 @@ async def test_sync_function_runs_in_a_child_with_the_jobs_surroundings(
         def f(run):
             print("printed")
             return [os.getpid(), os.getcwd(), os.environ["REGION"], sys.stdin.read(),
-                    "PYTEST_CURRENT_TEST" in os.environ, os.getsid(0), sys.argv[1:] and "handlers" in str(sys.argv)]
+                    "PYTEST_CURRENT_TEST" in os.environ, os.getsid(0), "handlers" in str(sys.argv)]
     """
     place = tmp_path / "place"
     place.mkdir()
@@ -176,11 +180,16 @@ async def test_arguments_of_a_start_by_hand_replace_the_jobs(executors: Executor
             kind=EndKind.RAISED,
             message="the result is larger than 65536 bytes of JSON; keep it elsewhere, return its place")),
         ("return object", Ended(
-            kind=EndKind.RAISED, message="the result is not JSON: Object of type type is not JSON serializable")),
+            kind=EndKind.RAISED,
+            message="the result is not JSON: Object of type type is not JSON serializable")),
     ],
 )  # fmt: skip
 async def test_end_is_told_as_it_was(
-    executors: Executors, module: Write, body: str, expected: Ended, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    body: str,
+    expected: Ended,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """Results, Completed, Retry, exceptions and exits are told apart, in a child as on the loop (B56)."""
     ended = await call(executors, f"{module(f'async def f(run): {body}')}:f", process=process)
@@ -190,7 +199,9 @@ async def test_end_is_told_as_it_was(
 
 @BOTH
 async def test_largest_result_fits(
-    executors: Executors, module: Write, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """A result of exactly 64 KiB is kept, one byte more is not."""
     source = "async def f(run, n): return 'ü' * n + 'x' * 2"
@@ -205,7 +216,10 @@ async def test_largest_result_fits(
 
 @BOTH
 async def test_traceback_goes_to_the_runs_output(
-    executors: Executors, module: Write, tmp_path: Path, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    tmp_path: Path,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """The traceback begins at the handler's own frame and is in the output, not in the message."""
     source = """
@@ -233,7 +247,9 @@ async def test_wrong_arguments_fail_the_attempt(executors: Executors, module: Wr
     assert "unexpected keyword argument 'n'" in (ended.message or "")
 
 
-async def test_exit_in_a_task_of_a_handler_does_not_reach_the_loop(executors: Executors, module: Write) -> None:
+async def test_exit_in_a_task_of_a_handler_does_not_reach_the_loop(
+    executors: Executors, module: Write
+) -> None:
     """`sys.exit()` in a task that a handler has begun fails that handler, not the daemon."""
     source = """
         import asyncio, sys
@@ -293,7 +309,12 @@ async def test_result_counts_whatever_the_interpreter_does_afterwards(
     ],
 )
 async def test_handler_that_cannot_be_imported_is_broken(
-    executors: Executors, module: Write, source: str, attribute: str, expected: str, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    source: str,
+    attribute: str,
+    expected: str,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """A failing import, also one that exits, is told as a broken job with the reason."""
     spec = f"{module(source)}:{attribute}"
@@ -519,7 +540,8 @@ async def test_handler_starts_inherit_neither_channel_nor_order(executors: Execu
     source = """
         import subprocess
         def f(run):
-            return subprocess.run(["ls", "/proc/self/fd"], close_fds=False, capture_output=True, text=True).stdout
+            ls = ["ls", "/proc/self/fd"]
+            return subprocess.run(ls, close_fds=False, capture_output=True, text=True).stdout
     """
 
     ended = await call(executors, f"{module(source)}:f")
@@ -547,7 +569,9 @@ async def test_logging_after_the_end_is_ignored(executors: Executors, module: Wr
 
 @BOTH
 async def test_wrong_progress_is_the_handlers_error(
-    executors: Executors, module: Write, process: bool  # noqa: FBT001
+    executors: Executors,
+    module: Write,
+    process: bool,  # noqa: FBT001
 ) -> None:
     """`progress(done="3")` raises in the handler, where it can be repaired."""
     spec = f"{module('async def f(run): run.progress(done=' + repr('3') + ')')}:f"
@@ -561,9 +585,9 @@ async def test_finished_attempts_leave_no_descriptor(executors: Executors, modul
     """Channels, pipes and pidfds of ended attempts are closed."""
     spec = f"{module('def f(run): pass')}:f"
     await call(executors, spec)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
 
     for _ in range(3):
         await finish(await executors.start(grant(handler(spec)), Told()))
 
-    await until(lambda: len(os.listdir("/proc/self/fd")) == before)
+    await until(lambda: len(open_descriptors()) == before)

@@ -60,7 +60,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("closed", [(), (0,), (0, 1, 2)])
 def test_daemon_started_without_stdio_runs_jobs_all_the_same(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """Closed descriptors 0, 1 and 2 of the daemon confuse no pipe of a job, and dash writes progress (B33)."""
+    """Closed descriptors 0, 1 and 2 of the daemon confuse no pipe, and dash writes progress (B33)."""
     result = tmp_path / "result"
     shut = " ".join(f"{number}>&-" for number in closed)
     code = EARLY.replace(
@@ -104,7 +104,9 @@ def test_starts_at_the_same_time_do_not_mix_their_pipes(spawner: Spawner) -> Non
 
 @pytest.mark.parametrize("pidfd", [True, False])
 async def test_exit_is_learnt_without_reaping(
-    spawner: Spawner, monkeypatch: pytest.MonkeyPatch, pidfd: bool  # noqa: FBT001
+    spawner: Spawner,
+    monkeypatch: pytest.MonkeyPatch,
+    pidfd: bool,  # noqa: FBT001
 ) -> None:
     """`exited` returns at the end and leaves the status to be taken, also where there is no pidfd."""
     if not pidfd:

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from scheduler.executors.threads import NoThread, off_loop, start_thread
+from tests.support.executors import until
 
 
 async def test_result_and_error_arrive_where_the_call_is_awaited() -> None:
@@ -34,8 +35,7 @@ async def test_result_nobody_waits_for_is_discarded() -> None:
     with pytest.raises(asyncio.CancelledError):
         await calling
     gate.set()
-    while not discarded:
-        await asyncio.sleep(0.001)
+    await until(lambda: discarded)
 
     assert discarded == [7]
 

@@ -79,6 +79,14 @@ ORDER BY seq;
 -- Claims in force in the whole store.
 SELECT count(*) FROM runs WHERE state IN ('running', 'recovering');
 
+-- name: claimed_of_job
+-- Claims in force of one job.
+SELECT count(*)
+FROM runs
+WHERE job = :job
+  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+  AND state IN ('running', 'recovering');
+
 -- name: claimed_in_group
 -- Claims in force in one group.
 SELECT count(*)
@@ -131,7 +139,8 @@ WHERE seq = :seq
   AND generation = :generation;
 
 -- name: claim_candidates
--- Runs that may start now: priority first, then the older slot. A waiting run holds its slot already.
+-- Runs that may start now: priority first, then the older slot. A waiting run holds its slot already, and
+-- stands back only for runs in force.
 SELECT runs.*
 FROM runs JOIN jobs ON jobs.id = runs.job
 WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :now))
@@ -139,10 +148,11 @@ WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :no
   AND jobs.removed_at IS NULL
   AND ((jobs.status = 'active' AND (jobs.enabled = 1 OR runs.trigger = 'manual'))
        OR (runs.under_pause = 1 AND jobs.pause_reason IS NOT 'budget'))
-  AND (runs.state = 'waiting'
-       OR jobs.max_running > (SELECT count(*) FROM runs AS other
-                              WHERE other.job = runs.job
-                                AND other.state IN ('running', 'recovering', 'waiting', 'held')))
+  AND jobs.max_running > (SELECT count(*) FROM runs AS other
+                          WHERE other.job = runs.job
+                            AND other.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+                            AND (other.state IN ('running', 'recovering')
+                                 OR (other.state <> 'queued' AND runs.state = 'queued')))
   AND (jobs.group_name IS NULL OR jobs.group_name NOT IN (SELECT value FROM json_each(:full_groups)))
   AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
 ORDER BY jobs.priority DESC, coalesce(runs.fire_time, runs.queued_at), runs.seq
@@ -162,7 +172,7 @@ SET state               = 'running',
     started_at          = coalesce(started_at, :now),
     progress_at         = :now,
     definition_revision = :definition_revision,
-    solo                = :solo,
+    solo                = CASE WHEN state = 'queued' THEN :solo ELSE solo END,
     serial              = :serial
 WHERE id = :id
   AND state = :seen_state

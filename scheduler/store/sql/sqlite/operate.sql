@@ -78,7 +78,7 @@ WHERE job = :job
   AND state = 'held';
 
 -- name: forget_under_pause
--- The pause that a manual run was started under is over; the next one holds it like any other.
+-- The pause that a manual run was started under is over, or a later one holds it like any other.
 UPDATE runs
 SET under_pause = 0
 WHERE job = :job

@@ -47,7 +47,6 @@ CREATE TABLE jobs (
     fires_done          INTEGER NOT NULL DEFAULT 0,              -- E scheduled runs that ended
     problem_code        TEXT,                                    -- E
     problem_message     TEXT,                                    -- E
-    cost_total          REAL    NOT NULL DEFAULT 0,              -- A
     CHECK ((status = 'paused') = (pause_reason IS NOT NULL)),
     CHECK ((next_fire_at IS NULL) = (due_at IS NULL)),
     CHECK (next_fire_at IS NULL OR (status = 'active' AND enabled = 1 AND removed_at IS NULL))
@@ -99,6 +98,10 @@ CREATE TABLE runs (
     failed              INTEGER,                                 -- A
     unknown             INTEGER,                                 -- A
     progress_message    TEXT,                                    -- A
+    items_total         INTEGER,                                 -- A items of a batch; NULL until the list is whole
+    items_chosen        INTEGER NOT NULL DEFAULT 0,              -- O 1: only items with a ready_at are to be begun
+    items_in_a_row      INTEGER NOT NULL DEFAULT 0,              -- A items failed since the last one done
+    spent               INTEGER NOT NULL DEFAULT 0,              -- A cost of the items in millionths
     CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
     CHECK (state <> 'waiting' OR ready_at IS NOT NULL)
 ) STRICT;
@@ -112,6 +115,8 @@ CREATE INDEX runs_queued ON runs (queued_at) WHERE state = 'queued';
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
 CREATE INDEX runs_claimed ON runs (state, owner) WHERE state IN ('running', 'recovering');
 CREATE INDEX runs_history ON runs (job, seq);
+-- Batch runs that ended with items nobody knows the outcome of, or that were not begun.
+CREATE INDEX runs_unsettled ON runs (job) WHERE items_total IS NOT NULL AND done + failed < items_total;
 CREATE INDEX runs_last ON runs (job, seq) WHERE state <> 'skipped';
 
 -- One row per claim.
@@ -131,28 +136,40 @@ CREATE TABLE attempts (
     PRIMARY KEY (run, claim)
 ) STRICT, WITHOUT ROWID;
 
--- Units of batch runs.
+-- Units of batch runs; all columns are the attempt's, but for a settlement by an operator (state, error, tries).
 CREATE TABLE items (
-    run        TEXT    NOT NULL,
-    seq        INTEGER NOT NULL,
-    key        TEXT    NOT NULL,
-    payload    TEXT,
-    state      TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'done', 'failed', 'unknown', 'skipped')),
-    claim      INTEGER,
-    nonce      TEXT,
-    effect_key TEXT,
-    attempts   INTEGER NOT NULL DEFAULT 0,
-    ready_at   INTEGER,
-    error      TEXT,
-    result     TEXT,
-    cost       REAL,
-    started_at INTEGER,
+    run         TEXT    NOT NULL,
+    seq         INTEGER NOT NULL,
+    key         TEXT    NOT NULL,
+    payload     TEXT    NOT NULL,
+    state       TEXT    NOT NULL CHECK (state IN ('pending', 'running', 'done', 'failed', 'unknown', 'skipped')),
+    claim       INTEGER,                      -- of the run, at the begin
+    nonce       TEXT,                         -- names the begin; an outcome is written under it alone
+    effect_key  TEXT,                         -- what the paid service is given: the same for every attempt
+    attempts    INTEGER NOT NULL DEFAULT 0,   -- begins
+    tries       INTEGER NOT NULL DEFAULT 0,   -- failures charged to the item's retry
+    ready_at    INTEGER NOT NULL DEFAULT 0,   -- of a pending item that was begun before or chosen: when it may run
+    error       TEXT,
+    result      TEXT,
+    spent       INTEGER NOT NULL DEFAULT 0,   -- millionths, the reserve of an open begin included
+    reserved    INTEGER NOT NULL DEFAULT 0,   -- how much of it is an estimate
+    started_at  INTEGER,
     finished_at INTEGER,
     PRIMARY KEY (run, seq),
-    UNIQUE (run, key)
+    UNIQUE (run, key),
+    CHECK (state NOT IN ('running', 'unknown') OR (nonce IS NOT NULL AND claim IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX items_state ON items (run, state);
+CREATE INDEX items_state ON items (run, state, ready_at);
+CREATE INDEX items_running ON items (run) WHERE state = 'running';
+
+-- What the items of a job have cost on a day of its zone, in millionths; changed with the items it sums up.
+CREATE TABLE spend (
+    job    TEXT    NOT NULL,
+    day    TEXT    NOT NULL,
+    amount INTEGER NOT NULL,
+    PRIMARY KEY (job, day)
+) STRICT, WITHOUT ROWID;
 
 -- The pause of all jobs, with its span; it rewrites no job.
 CREATE TABLE global_pauses (

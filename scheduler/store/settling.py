@@ -1,0 +1,155 @@
+"""An operator's word on items inside a transaction: what one was, which of them a run begins again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from scheduler.errors import AlreadyRunning, Conflict, NotFound
+from scheduler.model.items import Item, ItemState
+from scheduler.model.runs import Run, RunId, RunState, require_transition
+from scheduler.rules.batch import AGAIN, batch_end, tally
+from scheduler.store.items import Sums, item_counts
+from scheduler.store.rows import item_of, job_of, run_of
+from scheduler.store.transaction import Transaction
+from scheduler.store.values import SettleItem
+
+_ENDED = (
+    RunState.PARTIAL,
+    RunState.FAILED,
+    RunState.CANCELLED,
+    RunState.CRASHED,
+    RunState.INTERRUPTED,
+)
+
+
+def settle_item(tx: Transaction, request: SettleItem) -> tuple[Item, Run]:
+    """The item is as the operator says; a run that ended is judged anew where nothing is left to run.
+
+    Raises:
+        NotFound: no such run, or no such item in its list.
+        Conflict: the item is done, or at work.
+    """
+    run = _batch_run(tx, request.run_id)
+    row = tx.one("item_of_key", run=run.id, key=request.key)
+    if row is None:
+        raise NotFound(
+            f"run {run.id} has no item {request.key}", hint=f"schedctl items {run.id} lists its items"
+        )
+    before = ItemState(row["state"])
+    if before is request.state:
+        return item_of(row), run
+    note = f"settled by {request.peer}"
+    written = tx.execute(
+        "settle_item",
+        run=run.id,
+        seq=row["seq"],
+        seen_state=before,
+        state=request.state,
+        ready_at=AGAIN if request.state is ItemState.PENDING else 0,
+        error=note if request.state is ItemState.FAILED else None,
+        now=tx.now,
+    )
+    if written != 1:
+        raise Conflict(_unsettleable(request.key, before))
+    sums = Sums()
+    for sum_of, state in (("done", ItemState.DONE), ("failed", ItemState.FAILED), ("unknown", ItemState.UNKNOWN)):
+        setattr(sums, sum_of, (request.state is state) - (before is state))
+    sums.write(tx, run.id, run.job)
+    detail = {"item": request.key, "state": request.state, "was": before}
+    tx.record("settle-item", request.peer, job=run.job, run=run.id, detail=json.dumps(detail))
+    settle_ended_run(tx, run.id)
+    after = tx.one("item_of_key", run=run.id, key=request.key)
+    assert after is not None  # noqa: S101 - written a moment ago
+    return item_of(after), _batch_run(tx, run.id)
+
+
+def _unsettleable(key: str, state: ItemState) -> str:
+    if state is ItemState.DONE:
+        return f"item {key} is done: a done item is never run again"
+    return f"item {key} is {state}: its worker says what becomes of it"
+
+
+def _batch_run(tx: Transaction, run_id: RunId) -> Run:
+    row = tx.one("live_run", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    run = run_of(row)
+    if run.items_total is None:
+        raise Conflict(f"run {run_id} has no items: it is no batch, or its list was never whole")
+    return run
+
+
+def settle_ended_run(tx: Transaction, run_id: RunId) -> None:
+    """A run that ended is what its items say, once nothing of them is left to run."""
+    row = tx.one("live_run", id=run_id)
+    counts = item_counts(tx, run_id)
+    if row is None or counts is None or row["state"] not in _ENDED or counts.pending or counts.running:
+        return
+    run = run_of(row)
+    job_row = tx.one("live_job", id=run.job)
+    policy = job_of(job_row).definition.batch if job_row is not None else None
+    end = batch_end(policy, counts)
+    if end is None or (end.state is run.state and end.message == run.message):
+        return
+    require_transition(run.state, end.state)
+    tx.execute(
+        "settle_run",
+        run=run.id,
+        seen_state=run.state,
+        seen_claim=run.claim,
+        state=end.state,
+        reason=end.reason,
+        message=end.message,
+    )
+
+
+def choose_items(tx: Transaction, run: Run, wanted: Sequence[str] | None, *, failed_only: bool) -> int:
+    """The items that a retried run begins: all that is not done, only the failed ones, or those named.
+
+    Unknown ones are never among them: an operator settles those first.
+
+    Returns:
+        How many there are to begin.
+
+    Raises:
+        AlreadyRunning: the run is live or queued: its items are being run.
+        Conflict: there is nothing to begin, or a named item cannot be.
+        NotFound: a named item is not in the list.
+    """
+    counts = item_counts(tx, run.id)
+    if counts is None:
+        return 0
+    if run.state not in (*_ENDED, RunState.SUCCEEDED):
+        raise AlreadyRunning(f"run {run.id} is {run.state}: its items are being run", run_id=run.id)
+    chosen = wanted is not None or failed_only
+    if chosen:
+        tx.execute("choose_none", run=run.id)
+    if wanted is None:
+        failed = tx.execute("choose_failed", run=run.id)
+        number = failed if failed_only else failed + counts.pending
+    else:
+        failed = _choose_keys(tx, run, wanted)
+        number = len(set(wanted))
+    if number == 0:
+        hint = "settle the unknown items first: schedctl item RUN KEY --done|--retry|--fail" if counts.unknown else None
+        raise Conflict(f"run {run.id} has nothing to retry: {tally(counts)}", hint=hint)
+    tx.execute("choose_items", id=run.id, failed=failed, only_chosen=chosen)
+    return number
+
+
+def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
+    """The named items are pending; how many of them had failed."""
+    found = {key: tx.one("item_of_key", run=run.id, key=key) for key in wanted}
+    gone = [key for key, row in found.items() if row is None]
+    if gone:
+        raise NotFound(f"run {run.id} has no item {', '.join(gone[:10])}: its list was frozen when it began")
+    states = {key: ItemState(row["state"]) for key, row in found.items() if row is not None}
+    refused = [f"{key} is {state}" for key, state in states.items() if state not in (ItemState.FAILED, ItemState.PENDING)]
+    if refused:
+        raise Conflict(
+            f"not to be retried: {', '.join(refused[:10])}",
+            hint="a done item is never run again; an unknown one is settled first: schedctl item RUN KEY --retry",
+        )
+    tx.execute("choose_keys", run=run.id, keys=json.dumps(list(wanted), ensure_ascii=False))
+    return sum(state is ItemState.FAILED for state in states.values())

@@ -1,0 +1,254 @@
+-- name: clear_items
+-- A list that was not finished goes, a slice at a time.
+DELETE FROM items
+WHERE run = :run
+  AND seq IN (SELECT seq FROM items WHERE run = :run LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM runs
+              WHERE id = :run AND state = 'running' AND claim = :claim AND items_total IS NULL);
+
+-- name: put_items
+-- A slice of the list, while the list is not whole and the claim is the writer's.
+INSERT INTO items (run, seq, key, payload, state)
+SELECT :run, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), 'pending'
+FROM json_each(:rows)
+WHERE EXISTS (SELECT 1 FROM runs
+              WHERE id = :run AND state = 'running' AND claim = :claim AND items_total IS NULL)
+ON CONFLICT DO NOTHING;
+
+-- name: items_of_keys
+-- Which places in the list have these keys.
+SELECT seq, key FROM items WHERE run = :run AND key IN (SELECT value FROM json_each(:keys)) ORDER BY seq;
+
+-- name: complete_items
+-- The list is whole: from now on it is frozen.
+UPDATE runs
+SET items_total = :total,
+    total       = :total,
+    done        = 0,
+    failed      = 0,
+    unknown     = 0
+WHERE id = :run
+  AND state = 'running'
+  AND claim = :claim
+  AND items_total IS NULL
+  AND :total = (SELECT count(*) FROM items WHERE run = :run);
+
+-- name: item_counts
+-- The items of a run by state; the sums stand on the run's row, changed with the items they sum up.
+SELECT items_total    AS total,
+       done,
+       failed,
+       unknown,
+       items_in_a_row AS in_a_row,
+       items_chosen   AS only_chosen,
+       (SELECT count(*) FROM items WHERE run = runs.id AND state = 'running') AS running,
+       CASE WHEN items_chosen = 1
+            THEN (SELECT count(*) FROM items WHERE run = runs.id AND state = 'pending' AND ready_at > 0)
+       END AS chosen
+FROM runs
+WHERE id = :run
+  AND items_total IS NOT NULL;
+
+-- name: due_items
+-- Items that were begun before, or chosen, and may run now; those that wait longest come first.
+SELECT seq FROM items
+WHERE run = :run
+  AND state = 'pending'
+  AND ready_at BETWEEN 1 AND :now
+ORDER BY ready_at, seq
+LIMIT :limit;
+
+-- name: fresh_items
+-- Items that were never begun, in the order of the list.
+SELECT seq FROM items
+WHERE run = :run
+  AND state = 'pending'
+  AND ready_at = 0
+ORDER BY ready_at, seq
+LIMIT :limit;
+
+-- name: next_item_ready
+-- When the next item that waits for another try may have it.
+SELECT min(ready_at) FROM items WHERE run = :run AND state = 'pending' AND ready_at > :now;
+
+-- name: begin_item
+-- BEGIN_ITEM: the intent is on record before the call, if the claim and the operator still let it happen.
+UPDATE items
+SET state       = 'running',
+    claim       = :claim,
+    nonce       = :nonce,
+    effect_key  = run || ':' || key,
+    attempts    = attempts + 1,
+    ready_at    = 0,
+    error       = NULL,
+    spent       = spent + :reserve,
+    reserved    = :reserve,
+    started_at  = :now,
+    finished_at = NULL
+WHERE run = :run
+  AND seq = :seq
+  AND state = 'pending'
+  AND EXISTS (SELECT 1 FROM runs
+              WHERE id = :run AND state = 'running' AND wish = 'run' AND claim = :claim)
+RETURNING seq, key, payload, nonce, attempts, tries;
+
+-- name: begun_item
+-- An item under the begin that an outcome names.
+SELECT state, tries, spent, reserved, started_at FROM items
+WHERE run = :run
+  AND seq = :seq
+  AND nonce = :nonce;
+
+-- name: end_item
+-- END_ITEM: the outcome of this begin; one that was given up as unknown may still be proved.
+UPDATE items
+SET state       = :state,
+    tries       = :tries,
+    ready_at    = :ready_at,
+    error       = :error,
+    result      = :result,
+    spent       = :spent,
+    reserved    = :reserved,
+    finished_at = :now
+WHERE run = :run
+  AND seq = :seq
+  AND nonce = :nonce
+  AND state IN ('running', 'unknown');
+
+-- name: settle_begun
+-- What became of items whose worker is gone, or was told to stop.
+UPDATE items
+SET state       = :state,
+    ready_at    = :ready_at,
+    error       = :error,
+    finished_at = :now
+WHERE run = :run
+  AND state = 'running'
+  AND claim <= :claim
+  AND EXISTS (SELECT 1 FROM runs WHERE id = :run AND state = :expects AND claim = :claim)
+RETURNING seq, key;
+
+-- name: wedged_runs
+-- Runs with begun items that no claim in force stands for.
+SELECT DISTINCT items.run AS run
+FROM items JOIN runs ON runs.id = items.run
+WHERE items.state = 'running'
+  AND (runs.state NOT IN ('running', 'recovering') OR items.claim < runs.claim);
+
+-- name: settle_wedged
+-- Begun items of a run that ended, or went on under a later claim, without them.
+UPDATE items
+SET state       = :state,
+    ready_at    = :ready_at,
+    error       = :error,
+    finished_at = :now
+WHERE run = :run
+  AND state = 'running'
+  AND EXISTS (SELECT 1 FROM runs
+              WHERE id = :run AND (state NOT IN ('running', 'recovering') OR items.claim < claim))
+RETURNING seq, key;
+
+-- name: count_items
+-- The sums of a run follow its items.
+UPDATE runs
+SET done           = done + :done,
+    failed         = failed + :failed,
+    unknown        = unknown + :unknown,
+    items_in_a_row = coalesce(:in_a_row, items_in_a_row),
+    spent          = spent + :spent,
+    cost           = CASE WHEN :spent = 0 THEN cost ELSE (spent + :spent) / 1000000.0 END,
+    progress_at    = CASE WHEN state = 'running' THEN :now ELSE progress_at END
+WHERE id = :run
+  AND items_total IS NOT NULL;
+
+-- name: count_spend
+-- The sum of a day follows the items.
+INSERT INTO spend (job, day, amount)
+VALUES (:job, :day, :amount)
+ON CONFLICT (job, day) DO UPDATE SET amount = amount + excluded.amount;
+
+-- name: spent_on
+-- What the items of a job have cost on this day.
+SELECT amount FROM spend WHERE job = :job AND day = :day;
+
+-- name: forgive_crashes
+-- An item that was done proves that the job can make progress.
+UPDATE jobs SET crashes = 0 WHERE id = :job AND crashes > 0 AND status <> 'paused';
+
+-- name: item_of_key
+-- One item.
+SELECT * FROM items WHERE run = :run AND key = :key;
+
+-- name: settle_item
+-- The operator says what became of an item; never of one that is done, or at work.
+UPDATE items
+SET state       = :state,
+    tries       = 0,
+    ready_at    = :ready_at,
+    error       = :error,
+    finished_at = :now
+WHERE run = :run
+  AND seq = :seq
+  AND state = :seen_state
+  AND state IN ('pending', 'failed', 'unknown', 'skipped');
+
+-- name: settle_run
+-- A run that ended is what its settled items say.
+UPDATE runs
+SET state   = :state,
+    reason  = :reason,
+    message = :message
+WHERE id = :run
+  AND state = :seen_state
+  AND claim = :seen_claim;
+
+-- name: choose_none
+-- Items that wait for another try count as not begun, so that a choice leaves them out.
+UPDATE items SET ready_at = 0 WHERE run = :run AND state = 'pending' AND ready_at > 0;
+
+-- name: choose_failed
+-- Every failed item is to be begun again, with its tries counted anew.
+UPDATE items SET state = 'pending', ready_at = 1, tries = 0 WHERE run = :run AND state = 'failed';
+
+-- name: choose_keys
+-- These items are to be begun, failed ones again.
+UPDATE items
+SET state    = 'pending',
+    ready_at = 1,
+    tries    = 0
+WHERE run = :run
+  AND key IN (SELECT value FROM json_each(:keys))
+  AND state IN ('failed', 'pending');
+
+-- name: choose_items
+-- Which of its items a run that is queued again has to begin.
+UPDATE runs
+SET failed         = failed - :failed,
+    items_chosen   = :only_chosen,
+    items_in_a_row = 0
+WHERE id = :run
+  AND items_total IS NOT NULL;
+
+-- name: unsettled_run
+-- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows.
+SELECT * FROM runs
+WHERE job = :job
+  AND items_total IS NOT NULL
+  AND done + failed < items_total
+  AND added_revision = :added_revision
+  AND state IN ('partial', 'failed', 'cancelled', 'crashed', 'interrupted')
+ORDER BY seq DESC
+LIMIT 1;
+
+-- name: list_items
+-- A page of a run's items in the order of the list.
+SELECT * FROM items WHERE run = :run AND seq > :after_seq ORDER BY seq LIMIT :limit;
+
+-- name: list_items_in_state
+-- The same of those in one state; what waits for another try comes after what waits for nothing.
+SELECT * FROM items
+WHERE run = :run
+  AND state = :state
+  AND (ready_at, seq) > (:after_ready, :after_seq)
+ORDER BY ready_at, seq
+LIMIT :limit;

@@ -1,0 +1,227 @@
+"""Issue 2, point 3, with real deaths: no crash leaves a job unable to run, and nothing of it runs on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.support.daemon import Daemon, is_alive
+
+_TREE = """
+[jobs.tree]
+manual = true
+shell = "trap '' TERM; sleep 300 & echo $! > '{here}/child'; echo $$ > '{here}/main'; sleep 301; sleep 302"
+kill_grace = "200ms"
+"""
+
+
+def _pid_in(daemon: Daemon, name: str) -> int:
+    path = daemon.path(name)
+    daemon.until(lambda: path.exists() and path.read_text().strip())
+    return int(path.read_text())
+
+
+def test_after_kill_9_the_job_runs_at_once_and_nothing_of_the_old_run_is_left() -> None:
+    """I7, I11: the old run is `crashed`, its whole process tree is ended before the new run starts."""
+    with Daemon(_TREE, lease="10m", heartbeat="1m") as daemon:
+        old = daemon.run("tree")
+        tree = [_pid_in(daemon, "main"), _pid_in(daemon, "child")]
+        daemon.kill9()
+        assert all(map(is_alive, tree))
+        for name in ("main", "child"):
+            daemon.path(name).unlink()
+        daemon.start()
+        new = daemon.run("tree")
+        daemon.until(daemon.path("main").exists)
+        assert not any(map(is_alive, tree))
+        row = daemon.run_of(old)
+        assert (row["state"], row["reason"]) == ("crashed", "owner_died")
+        assert daemon.run_of(new)["state"] == "running"
+        assert daemon.told("run_recovered", run_id=old)["state"] == "crashed"
+        daemon.post(f"/v1/runs/{new}/cancel")
+        daemon.ended(new)
+
+
+def test_restart_does_not_wait_for_leases_or_for_processes() -> None:
+    """I7: with a lease of ten minutes and leftovers that ignore SIGTERM, the daemon is ready and answers at once."""
+    with Daemon(_TREE.replace("200ms", "60s"), lease="10m", heartbeat="1m") as daemon:
+        old = daemon.run("tree")
+        _pid_in(daemon, "main")
+        daemon.kill9()
+        daemon.start()
+        assert daemon.run_of(old)["state"] == "recovering"
+        queued = daemon.post("/v1/jobs/tree/run", {})
+        assert queued["state"] == "queued"
+        daemon.post(f"/v1/runs/{queued['id']}/cancel")
+        os.kill(_pid_in(daemon, "main"), signal.SIGKILL)
+        for pid in daemon.descendants():
+            os.kill(pid, signal.SIGKILL)
+        assert daemon.ended(old)["state"] == "crashed"
+
+
+def test_crashed_run_with_on_crash_retry_makes_a_second_claim() -> None:
+    """I1, I3: `on_crash = "retry"` runs the same run again under the next claim number; it is not charged a try."""
+    jobs = """
+[jobs.again]
+manual = true
+on_crash = "retry"
+shell = "echo $SCHEDULER_CLAIM >> '{here}/claims'; [ $SCHEDULER_CLAIM = 2 ] || sleep 300"
+"""
+    with Daemon(jobs) as daemon:
+        run = daemon.run("again")
+        daemon.until(daemon.path("claims").exists)
+        daemon.kill9()
+        daemon.start()
+        row = daemon.ended(run)
+        assert (row["state"], row["claim"], row["attempt"]) == ("succeeded", 2, 1)
+        assert [attempt["state"] for attempt in row["attempts"]] == ["crashed", "succeeded"]
+        assert daemon.path("claims").read_text().split() == ["1", "2"]
+
+
+def test_delay_job_whose_run_died_fires_again() -> None:
+    """I7: recovery goes through FINISH, so the next fire time of a `delay` job is set by it."""
+    jobs = """
+[jobs.delayed]
+delay = "300ms"
+shell = "[ -e '{here}/go' ] || sleep 300"
+"""
+    with Daemon(jobs) as daemon:
+        first = str(daemon.until(lambda: daemon.job("delayed")["live_runs"])[0]["id"])
+        daemon.kill9()
+        daemon.open_gate("go")
+        daemon.start()
+        assert daemon.ended(first)["state"] == "crashed"
+        daemon.until(lambda: any(row["state"] == "succeeded" for row in daemon.runs("delayed")))
+
+
+def test_slow_run_that_renews_is_left_alone() -> None:
+    """I8: a run that lives many leases long, with looks all the while, is never taken for dead."""
+    jobs = """
+[jobs.slow]
+manual = true
+shell = "while [ ! -e '{here}/go' ]; do sleep 0.05; done"
+"""
+    with Daemon(jobs, lease="300ms", heartbeat="60ms") as daemon:
+        run = daemon.run("slow")
+        renewed = daemon.until(lambda: _renewals(daemon) >= 20)
+        assert renewed
+        assert daemon.run_of(run)["state"] == "running"
+        daemon.open_gate("go")
+        row = daemon.ended(run)
+        assert (row["state"], row["claim"]) == ("succeeded", 1)
+        assert daemon.events("run_recovering") == []
+
+
+def test_daemon_that_was_frozen_for_longer_than_a_lease_goes_on() -> None:
+    """I8: after SIGSTOP beyond the lease and SIGCONT the daemon renews before it reaps; its run succeeds."""
+    jobs = """
+[jobs.frozen]
+manual = true
+shell = "while [ ! -e '{here}/go' ]; do sleep 0.05; done"
+
+[jobs.beside]
+manual = true
+shell = "sleep 1.5; touch '{here}/beside'"
+"""
+    with Daemon(jobs, lease="600ms", heartbeat="100ms") as daemon:
+        run = daemon.run("frozen")
+        daemon.told("run_started", run_id=run)
+        daemon.run("beside")
+        daemon.signal(signal.SIGSTOP)
+        daemon.until(daemon.path("beside").exists)  # longer than two leases: the daemon did not see it end
+        daemon.signal(signal.SIGCONT)
+        before = _renewals(daemon)
+        daemon.until(lambda: _renewals(daemon) >= before + 3)
+        assert daemon.run_of(run)["state"] == "running"
+        daemon.open_gate("go")
+        row = daemon.ended(run)
+        assert (row["state"], row["claim"]) == ("succeeded", 1)
+        assert daemon.events("run_recovering") == daemon.events("lease_lost") == []
+
+
+def _renewals(daemon: Daemon) -> float:
+    text = str(daemon.ask("GET", "/metrics").body)
+    lines = [line for line in text.splitlines() if "lease_renew" in line and not line.startswith("#")]
+    return max((float(line.split()[-1]) for line in lines if "total" in line.split()[0]), default=0.0)
+
+
+_KILLER = """
+[jobs.killer]
+every = "1h"
+on_crash = "retry"
+max_crashes = 2
+shell = "echo x >> '{here}/kills'; kill -9 $(cat '{here}/daemon.pid'); sleep 60"
+kill_grace = "100ms"
+
+[jobs.beside]
+manual = true
+on_crash = "retry"
+shell = "while [ ! -e '{here}/go' ]; do sleep 0.02; done"
+"""
+
+
+def _kill_after_kill(daemon: Daemon, *, most: int) -> int:
+    """How many deaths it took until the daemon stayed alive."""
+    for deaths in range(most + 1):
+        process = daemon.launch()
+        daemon.path("daemon.pid").write_text(str(process.pid))
+        daemon.until(lambda: process.poll() is not None or _is_parked(daemon))
+        if process.poll() is None:
+            return deaths
+    raise AssertionError(f"it died more than {most} times")
+
+
+def _is_parked(daemon: Daemon) -> bool:
+    try:
+        return bool(daemon.job("killer")["status"] == "paused")
+    except (OSError, AssertionError):
+        return False
+
+
+def test_job_that_kills_the_daemon_is_paused_with_evidence() -> None:
+    """Issue 3, point 6: after `max_crashes` deaths the job is paused, reason `crashes`, and the loop is over."""
+    with Daemon(_KILLER) as daemon:
+        daemon.path("daemon.pid").write_text(str(daemon.pid))
+        run = daemon.run("killer")
+        daemon.exit_code()
+        deaths = 1 + _kill_after_kill(daemon, most=4)
+        job = daemon.job("killer")
+        assert deaths == 2
+        assert (job["pause"]["reason"], job["pause"]["by"]) == ("crashes", "schedulerd")
+        assert "2 crashes in a row" in job["pause"]["note"]
+        daemon.until(lambda: daemon.run_of(run)["state"] in ("waiting", "crashed"))
+        assert len(daemon.path("kills").read_text().split()) == 2
+
+
+def test_job_beside_one_that_kills_the_daemon_is_not_punished() -> None:
+    """Issue 3, point 6: who killed is found by serial restarts; the run beside it is neither charged nor paused."""
+    with Daemon(_KILLER) as daemon:
+        daemon.path("daemon.pid").write_text(str(daemon.pid))
+        beside = daemon.run("beside")
+        daemon.told("run_started", run_id=beside)
+        daemon.run("killer")
+        daemon.exit_code()
+        deaths = 1
+        while not _is_parked(daemon):
+            assert deaths < 12, "the killer was never found"
+            process = daemon.launch()
+            daemon.path("daemon.pid").write_text(str(process.pid))
+            daemon.until(lambda: process.poll() is not None or _is_parked(daemon) or _serial_rest(daemon))
+            if process.poll() is None and not _is_parked(daemon):
+                daemon.open_gate("go")  # the run beside goes first: let it end, and the killer has its turn
+                daemon.until(lambda: process.poll() is not None or _is_parked(daemon))
+            deaths += process.poll() is not None
+        assert daemon.job("killer")["pause"]["reason"] == "crashes"
+        job = daemon.job("beside")
+        assert (job["status"], job["pause"]) == ("active", None)
+        daemon.open_gate("go")
+        assert daemon.ended(beside)["state"] == "succeeded"
+
+
+def _serial_rest(daemon: Daemon) -> bool:
+    """The run beside is running alone while the killer waits for its turn."""
+    try:
+        states = [[row["state"] for row in daemon.job(job)["live_runs"]] for job in ("beside", "killer")]
+    except (OSError, AssertionError):
+        return False
+    return states == [["running"], ["waiting"]]
