@@ -22,6 +22,7 @@ from scheduler.engine.claims import Claims
 from scheduler.engine.clearing import ClearingExecutor
 from scheduler.engine.drain import Drain
 from scheduler.engine.engine import Engine
+from scheduler.engine.itemdesk import StoreDesk
 from scheduler.engine.loopwatch import LoopWatch
 from scheduler.engine.operations import Operations
 from scheduler.engine.ports import Liveness
@@ -33,9 +34,11 @@ from scheduler.engine.timer import ApschedulerTimer
 from scheduler.engine.wallwatch import WallWatch
 from scheduler.engine.writeback import WriteBack
 from scheduler.errors import Draining, SchedulerError
+from scheduler.executors.batch import BatchExecutor
 from scheduler.executors.dispatch import Executors
 from scheduler.executors.orphans import Orphans
 from scheduler.executors.processes import this_owner
+from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
 from scheduler.executors.warden import Warden
 from scheduler.executors.wards import Guard
@@ -68,6 +71,7 @@ class Surface:
     clock: Clock
     log: Logger
     notifier: Notifier
+    spawner: Spawner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +115,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         groups=dict(settings.groups),
     )
     warden = Warden(store.store_id, clock)
-    executors = Executors(_surroundings(given, store.store_id, warden))
+    executors = Executors(_surroundings(given, store.store_id, warden), given.spawner)
     wake = _Late()
     writeback = WriteBack(store, log, metrics, wake=wake)
     undertaker = Orphans(store.store_id, clock)
@@ -133,8 +137,9 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         metrics=metrics,
     )
     reporter = Reporter(store, clock, log)
+    desk = StoreDesk(store, claimant, log)
     runner = Runner(
-        executor=ClearingExecutor(executors, undertaker),
+        executor=ClearingExecutor(BatchExecutor(executors, desk, clock), undertaker),
         writeback=writeback,
         reporter=reporter,
         claims=claims,
@@ -206,7 +211,9 @@ def _make_wall_watch(given: Surface, store: Store, engine: Engine, timer: Apsche
         timer.rearm()
         engine.wake()
 
-    return WallWatch(store, given.clock, given.log, period=_WALL_LOOK, on_step=follow)
+    # Who wants quick leases wants quick eyes; each look is a commit, so not more than one a second.
+    period = max(SECOND, min(_WALL_LOOK, given.settings.heartbeat))
+    return WallWatch(store, given.clock, given.log, period=period, on_step=follow)
 
 
 def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[], StatusFacts]) -> Edges:

@@ -22,6 +22,7 @@ from scheduler.config.settings import Settings
 from scheduler.control.ports import StatusFacts
 from scheduler.engine.health import StoreHealth
 from scheduler.errors import SchedulerError
+from scheduler.executors.spawn import Spawner
 from scheduler.model.jobs import JobStatus
 from scheduler.model.triggers import load_zone
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
@@ -60,6 +61,7 @@ class Service:
             clock=clock,
             log=log,
             notifier=notifier,
+            spawner=Spawner(),
         )
         self._lifeline = Lifeline(
             notifier,

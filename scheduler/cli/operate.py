@@ -11,8 +11,9 @@ from scheduler.cli.screen import Screen, job_cell
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
 from scheduler.cli.wording import Json, duration, elapsed, escape, job_state, moment
+from scheduler.errors import Invalid
 
-_MODES: Final = ("drain", "cancel")
+_MODES: Final = ("drain", "item", "freeze", "cancel")
 _MISSED: Final = ("skip", "latest", "all")
 
 
@@ -22,14 +23,18 @@ _MISSED: Final = ("skip", "latest", "all")
     "--mode",
     type=click.Choice(_MODES),
     default="drain",
-    help="The run in flight: drain lets it finish (default), cancel ends it.",
+    help="The run in flight: drain lets it finish (default), item ends a batch after its running items,"
+    " freeze stops a command where it stands, cancel ends it.",
 )
 @click.option("--reason", metavar="TEXT", help="Why, for whoever looks next.")
 @client_verb
 def pause_verb(session: Session, choice: Choice, mode: str, reason: str | None) -> int:
     """Pause jobs: they do not fire until they are resumed, whatever happens meanwhile."""
     body = {"mode": mode, **({"reason": reason} if reason is not None else {})}
-    return _say(session, choice, "pause", body)
+    # Over many jobs `freeze` freezes commands and drains the rest.
+    return _say(
+        session, choice, "pause", body, instead={**body, "mode": "drain"} if mode == "freeze" else None
+    )
 
 
 @click.command("resume")
@@ -54,18 +59,29 @@ def skip_next_verb(session: Session, choice: Choice, count: int) -> int:
     return _say(session, choice, "skip-next", {"n": count})
 
 
-def _say(session: Session, choice: Choice, verb: str, body: Json) -> int:
-    """The verb has been said to every chosen job, and its answer shown."""
+def _say(session: Session, choice: Choice, verb: str, body: Json, instead: Json | None = None) -> int:
+    """The verb has been said to every chosen job, and its answer shown.
+
+    Args:
+        instead: what is said to one of several jobs that cannot do as `body` says.
+    """
+    jobs = list(chosen_jobs(session, choice))
 
     def say(id: str) -> int:
-        answer = session.control.post(f"/v1/jobs/{segment(id)}/{verb}", body).body
+        path = f"/v1/jobs/{segment(id)}/{verb}"
+        try:
+            answer = session.control.post(path, body).body
+        except Invalid:
+            if instead is None or len(jobs) == 1:
+                raise
+            answer = session.control.post(path, instead).body
         if session.screen.json_wanted:
             session.screen.record(answer)
         else:
             _show(session.screen, id, answer)
         return 0
 
-    return for_each(session, chosen_jobs(session, choice), say)
+    return for_each(session, jobs, say)
 
 
 def _show(screen: Screen, id: str, answer: Json) -> None:

@@ -67,10 +67,16 @@ def cancel_verb(session: Session, names: Sequence[str], *, force: bool) -> int:
 
 @click.command("retry")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.option("--failed", is_flag=True, help="Of a batch: only its failed items.")
+@click.option("--items", metavar="KEY,KEY...", help="Of a batch: only these items.")
 @client_verb
-def retry_verb(session: Session, names: Sequence[str]) -> int:
-    """Run ended runs again, as the same runs, from their first attempt."""
-    return for_each(session, names, lambda name: _each_run(session, name, "retry", ()))
+def retry_verb(session: Session, names: Sequence[str], *, failed: bool, items: str | None) -> int:
+    """Run ended runs again, as the same runs, from their first attempt; a batch for what is not done."""
+    if failed and items is not None:
+        raise click.UsageError("--failed and --items exclude each other")
+    chosen = "failed" if failed else items.split(",") if items is not None else None
+    body: Json | None = None if chosen is None else {"items": chosen}
+    return for_each(session, names, lambda name: _each_run(session, name, "retry", (), body))
 
 
 @click.command("retry-now")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
@@ -163,9 +163,9 @@ def _names_at(model: type[BaseModel], path: KeyPath) -> frozenset[str]:
     """The keys of the table at a path below a model."""
     for part in path:
         fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-        inner = fields.get(str(part))
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
+        for inner in (fields.get(str(part)), *get_args(fields.get(str(part)))):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                model = inner
     return names_of(model)
 
 
@@ -278,6 +278,15 @@ def _json_object(value: object) -> dict[str, Any]:
     if size > JSON_LIMIT:
         raise Wrong(f"is {size} bytes as JSON, more than {JSON_LIMIT}: put large data in a file")
     return dict(value)
+
+
+def check_json(value: object) -> None:
+    """The value is one that JSON can carry.
+
+    Raises:
+        Wrong: it is not.
+    """
+    _check_json(value, 0)
 
 
 def _check_json(value: object, depth: int) -> None:

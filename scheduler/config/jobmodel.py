@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros, to_micros
+from scheduler.config.batchmodel import BatchTable, BudgetTable, ExitCode, RetryTable
 from scheduler.config.fields import (
     STRICT,
     AbsolutePath,
@@ -38,7 +39,7 @@ from scheduler.config.wording import shown
 from scheduler.errors import Invalid
 from scheduler.model.cron_parse import parse_cron
 from scheduler.model.definitions import wire_seconds, wire_time
-from scheduler.model.jobs import Backoff, CatchUp, OnCrash, Overlap
+from scheduler.model.jobs import CatchUp, OnCrash, Overlap
 from scheduler.model.triggers import Every, parse_exclusions, resolve_local
 
 # What people write who come from another scheduler.
@@ -74,9 +75,7 @@ FOREIGN: Final = {
 
 # Parts of the design that come with a later version: refused, never ignored.
 UNSUPPORTED: Final = {
-    "batch": "batches",
     "user": "running a job as another user",
-    "budget": "budgets",
     "ping": "pings",
     "on_failure": "hooks",
     "on_recovery": "hooks",
@@ -96,6 +95,7 @@ _DURATIONS: Final = frozenset(
         "late_after",
         "jitter",
         "max_delay",
+        "item_timeout",
     }
 )
 _SETS: Final = frozenset({"labels", "success_exit_codes", "complete_exit_codes", "exit_codes"})
@@ -157,20 +157,7 @@ def _not_empty(values: list[str]) -> list[str]:
 
 
 Period: TypeAlias = Annotated[Duration, AfterValidator(_period)]
-ExitCode: TypeAlias = Annotated[int, Field(ge=0, le=255)]
 EnvName: TypeAlias = Annotated[str, AfterValidator(_env_name)]
-
-
-class RetryTable(BaseModel):
-    """`[jobs.ID.retry]`: further tries after a failed one."""
-
-    model_config = STRICT
-
-    attempts: Count = 0
-    delay: DurationOrZero = 10 * SECOND
-    backoff: Annotated[Backoff, choice(Backoff)] = Backoff.EXPONENTIAL
-    max_delay: Duration = HOUR
-    exit_codes: list[ExitCode] = []
 
 
 class JobTable(BaseModel):
@@ -214,7 +201,7 @@ class JobTable(BaseModel):
     end_at: Moment | None = None
     max_runs: CountFromOne | None = None
     exclusions: list[Line] = Field(default=[], alias="except")
-    on_crash: Annotated[OnCrash, choice(OnCrash)] = OnCrash.RECORD
+    on_crash: Annotated[OnCrash, choice(OnCrash)] | None = None
     max_crashes: Count = 3
     max_failures: Count = 0
     enabled: bool = True
@@ -222,6 +209,8 @@ class JobTable(BaseModel):
     isolate: Annotated[Isolate, choice(Isolate)] = Isolate.NONE
     keep_runs: CountFromOne | None = None
     retry: RetryTable = RetryTable()
+    batch: BatchTable | None = None
+    budget: BudgetTable | None = None
 
 
 def instant(moment: datetime, timezone: str) -> Micros:
@@ -253,7 +242,13 @@ def source_of(job: JobTable, settings: Settings) -> dict[str, Any]:
         "manual": job.manual or None,
         "except": sorted(set(parse_exclusions(job.exclusions, zone, calendars).entries)),
         "retry": _in_seconds(job.retry.model_dump()),
+        "batch": None if job.batch is None else _batch_in_seconds(job.batch),
+        "on_crash": job.on_crash or (OnCrash.RECORD if job.batch is None else OnCrash.RESUME),
     }
+
+
+def _batch_in_seconds(batch: BatchTable) -> dict[str, Any]:
+    return {**_in_seconds(batch.model_dump()), "retry": _in_seconds(batch.retry.model_dump())}
 
 
 def _in_seconds(table: dict[str, Any]) -> dict[str, Any]:

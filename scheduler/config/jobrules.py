@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.clock import Micros
+from scheduler.config.batchmodel import SOURCES
 from scheduler.config.fields import Checked
 from scheduler.config.jobmodel import Isolate, JobTable, instant
 from scheduler.config.settings import Settings
 from scheduler.config.wording import Problem, nearest, printable, shown
 from scheduler.errors import Invalid
 from scheduler.model.definitions import ACTION_KEYS, TRIGGER_KEYS
-from scheduler.model.jobs import OnCrash, Overlap
+from scheduler.model.jobs import OnCrash, Overlap, UnknownItems
 from scheduler.model.triggers import (
     At,
     Cron,
@@ -88,8 +89,6 @@ def _one_action(written: Written) -> Iterator[Problem]:
 
 def _not_supported(written: Written) -> Iterator[Problem]:
     job = written.job
-    if job.on_crash is OnCrash.RESUME:
-        yield Problem(("on_crash",), 'not supported yet: "resume" is for batches; write "record" or "retry"')
     if job.isolate is Isolate.UNIT:
         yield Problem(("isolate",), 'not supported yet: runs in units of their own; write "none"')
     if job.control:
@@ -109,6 +108,51 @@ def _parallel(written: Written) -> Iterator[Problem]:
 def _crashes(written: Written) -> Iterator[Problem]:
     if written.job.on_crash is OnCrash.RETRY and written.job.max_crashes == 0:
         yield Problem(("max_crashes",), 'must be at least 1 with on_crash = "retry": nothing else ends it')
+
+
+def _batch(written: Written) -> Iterator[Problem]:
+    batch = written.job.batch
+    if batch is None:
+        if written.job.on_crash is OnCrash.RESUME:
+            yield Problem(("on_crash",), '"resume" is for batches: write "record" or "retry"')
+        if written.job.budget is not None:
+            yield Problem(("budget",), "belongs to a batch: a run without items has nothing to stop before")
+        return
+    chosen = [key for key in SOURCES if getattr(batch, key) is not None]
+    if len(chosen) != 1:
+        found = (
+            " and ".join(chosen) + " exclude each other: keep one" if chosen else "has no items: write one of"
+        )
+        offer = (
+            ""
+            if chosen
+            else ' items = ["a", "b"], items_file = "items.jsonl" or items_command = ["list-items"]'
+        )
+        yield Problem(("batch",), found + offer)
+    if batch.retry.max_delay < batch.retry.delay:
+        yield Problem(
+            ("batch", "retry", "max_delay"), "is shorter than retry.delay: make it at least as long"
+        )
+    if "python" in written.raw and batch.retry.exit_codes:
+        yield Problem(
+            ("batch", "retry", "exit_codes"), "a Python handler has no exit code: leave the key out"
+        )
+    for key in written.chosen(("complete_exit_codes",)):
+        yield Problem((key,), "a batch is over when its items are: leave the key out")
+    if batch.unknown is UnknownItems.RETRY and written.job.max_crashes == 0:
+        yield Problem(("max_crashes",), 'must be at least 1 with unknown = "retry": nothing else ends it')
+
+
+def _budget(written: Written) -> Iterator[Problem]:
+    budget = written.job.budget
+    if budget is None:
+        return
+    caps = {key: getattr(budget, key) for key in ("per_run", "per_day")}
+    if not any(caps.values()):
+        yield Problem(("budget",), "caps nothing: write per_run, per_day, or both")
+    for key, cap in caps.items():
+        if cap is not None and budget.cost_estimate > cap:
+            yield Problem(("budget", "cost_estimate"), f"is more than {key}: no item could ever begin")
 
 
 def _process(written: Written) -> Iterator[Problem]:
@@ -232,9 +276,11 @@ _WHEN: Final = (*TRIGGER_KEYS, "timezone", "start_at")
 _RULES: Final = (
     _Rule(_one_trigger),
     _Rule(_one_action),
-    _Rule(_not_supported, ("on_crash", "isolate", "control")),
+    _Rule(_not_supported, ("isolate", "control")),
     _Rule(_parallel, ("overlap", "max_running")),
     _Rule(_crashes, ("on_crash", "max_crashes")),
+    _Rule(_batch, ("batch", "on_crash", "max_crashes", "budget")),
+    _Rule(_budget, ("budget",)),
     _Rule(_process, ("process",)),
     _Rule(_on_the_loop, ("process",)),
     _Rule(_exit_codes, ("success_exit_codes", "complete_exit_codes", "retry")),

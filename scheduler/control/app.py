@@ -27,6 +27,7 @@ from scheduler.control.routes_daemon import DaemonRoutes
 from scheduler.control.routes_definitions import DefinitionRoutes
 from scheduler.control.routes_jobs import JobRoutes
 from scheduler.control.routes_output import OutputRoutes
+from scheduler.control.routes_items import ItemRoutes
 from scheduler.control.routes_runs import RunRoutes
 from scheduler.control.views import Views
 from scheduler.executors.threads import off_loop
@@ -120,7 +121,8 @@ def _router(services: Services, closing: asyncio.Event) -> APIRouter:
     JobRoutes(operations, reads, views, clock).register(router)
     DefinitionRoutes(operations, reads, views, services.parse_definition).register(router)
     RunRoutes(operations, reads, views, clock).register(router)
-    OutputRoutes(operations, reads, services.outputs, closing).register(router)
+    ItemRoutes(operations, reads, views, clock).register(router)
+    OutputRoutes(operations, reads, services.outputs, views, closing).register(router)
     DaemonRoutes(services, views).register(router)
     return router
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from scheduler.clock import Clock, Micros
 from scheduler.config.reloader import Reloader
+from scheduler.control.explaining import explained, explained_then
 from scheduler.control.ports import ReloadReport, StatusFacts, Why
 from scheduler.engine.operations import Operations
+from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import Job, JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId
 from scheduler.rules.why import Limits, why
@@ -47,14 +49,21 @@ class Facade:
     async def resume(self, job_id: JobId, missed: Missed, peer: Peer) -> Operated:
         return await self._operations.resume(job_id, missed, peer)
 
-    async def run(self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None) -> Started:
-        return await self._operations.run(job_id, peer, args=args, overlap=overlap)
+    async def run(
+        self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None, new: bool = False
+    ) -> Started:
+        return await self._operations.run(job_id, peer, args=args, overlap=overlap, new=new)
 
     async def cancel(self, run_id: RunId, peer: Peer, *, force: bool = False) -> Run:
         return await self._operations.cancel(run_id, peer, force=force)
 
-    async def retry(self, run_id: RunId, peer: Peer) -> Run:
-        return await self._operations.retry(run_id, peer)
+    async def retry(
+        self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    ) -> Run:
+        return await self._operations.retry(run_id, peer, keys=keys, failed_only=failed_only)
+
+    async def settle_item(self, run_id: RunId, key: str, state: ItemState, peer: Peer) -> tuple[Item, Run]:
+        return await self._operations.settle_item(run_id, key, state, peer)
 
     async def retry_now(self, run_id: RunId, peer: Peer) -> Run:
         return await self._operations.retry_now(run_id, peer)
@@ -78,7 +87,7 @@ class Facade:
     async def why(self, job_id: JobId, at: Micros | None) -> Why:
         view = await self._store.job(job_id)
         if at is not None:
-            return await self._why_then(view.job, at)
+            return await explained_then(self._store, view.job, at)
         found = why(
             view.job,
             view.live_runs,
@@ -87,15 +96,7 @@ class Facade:
             draining=self._claimant.draining,
             global_pause=await self._store.is_all_paused(),
         )
-        return Why(
-            job=job_id,
-            blocked=found.is_blocked,
-            code=found.code,
-            message=found.message,
-            since=found.since,
-            next_possible_at=found.next_possible_at,
-            run_id=None if found.run_id is None else RunId(found.run_id),
-        )
+        return explained(job_id, found)
 
     async def _limits(self, job: Job) -> Limits:
         group = job.definition.group
@@ -107,30 +108,5 @@ class Facade:
             group_max=None if group is None else self._claimant.groups.get(group),
         )
 
-    async def _why_then(self, job: Job, at: Micros) -> Why:
-        """What became of one fire time, from the row that explains it."""
-        run = await self._store.run_at(job.id, at)
-        if run is None:
-            return Why(job=job.id, blocked=False, code="no_record", message=_no_record(job, at))
-        reason = f" ({run.reason})" if run.reason else ""
-        note = f": {run.message}" if run.message else ""
-        message = f"{run.state}{reason}{note}"
-        return Why(
-            job=job.id,
-            blocked=run.state == "skipped",
-            code=run.reason or run.state,
-            message=message,
-            since=run.started_at or run.queued_at,
-            run_id=run.id,
-        )
-
     def status(self) -> StatusFacts:
         return self._facts()
-
-
-def _no_record(job: Job, at: Micros) -> str:
-    if job.definition.schedule.last_fire(at) != at:
-        return "this is no fire time of the job as it is defined now"
-    if job.next_fire_at is not None and at >= job.next_fire_at:
-        return "this fire time is still to come"
-    return "nothing is recorded of this fire time: it lies before the job was added, or its row was pruned"

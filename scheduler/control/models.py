@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from scheduler.control.wire import Json
+from scheduler.model.items import ItemState
 from scheduler.model.jobs import JobStatus, Origin, PauseMode, PauseReason
 from scheduler.model.runs import RunState, RunTrigger, Wish
 
@@ -217,6 +218,47 @@ class AuditEntry(Answer):
     run: str | None
     by: Caller
     detail: dict[str, Json]
+
+
+class Item(Answer):
+    """An item of a batch run: `cost` is what its calls have cost so far, estimates included."""
+
+    key: str
+    index: int
+    state: ItemState
+    attempts: int
+    error: str | None
+    result: Json
+    cost: float | None
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class ItemCounts(Answer):
+    """The items of a run by state, at one moment; they add up to `total`."""
+
+    total: int
+    pending: int
+    running: int
+    done: int
+    failed: int
+    unknown: int
+    skipped: int
+
+
+class ItemPage(Answer):
+    """A page of items; `counts` is null while there is no whole list."""
+
+    items: list[Item]
+    next_cursor: str | None
+    counts: ItemCounts | None
+
+
+class ItemAndRun(Answer):
+    """What a settlement answers: the item and its run as they are now."""
+
+    item: Item
+    run: RunSummary
 
 
 class JobPage(Answer):

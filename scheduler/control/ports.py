@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 from scheduler.clock import Micros
 from scheduler.errors import Fault
 from scheduler.executors.output import START, Chunk, Position, Stream, read_output
+from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import JobDefinition, JobId, JsonValue, Overlap, PauseMode
 from scheduler.model.runs import OwnerId, Run, RunId
 from scheduler.store.values import DefinitionChange, Missed, Operated, Peer, Started
@@ -105,12 +106,15 @@ class Operations(Protocol):
         """The job is active from now."""
         ...
 
-    async def run(self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None) -> Started:
+    async def run(
+        self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None, new: bool = False
+    ) -> Started:
         """A manual run is claimed or queued.
 
         Args:
             args: JSON text of an object that the run gets instead of the job's `args`, or None.
             overlap: what to do about a run that is live or queued; None = refuse (`AlreadyRunning`).
+            new: a fresh batch run also where an earlier one was cut or has unknown items.
         """
         ...
 
@@ -118,8 +122,14 @@ class Operations(Protocol):
         """The run's wish is `cancel`; `force` releases the row of one that cannot be ended."""
         ...
 
-    async def retry(self, run_id: RunId, peer: Peer) -> Run:
-        """A run that ended without success is queued again."""
+    async def retry(
+        self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    ) -> Run:
+        """A run that ended without success is queued again; a batch for these items, or for all not done."""
+        ...
+
+    async def settle_item(self, run_id: RunId, key: str, state: ItemState, peer: Peer) -> tuple[Item, Run]:
+        """An item is what the operator says it is."""
         ...
 
     async def retry_now(self, run_id: RunId, peer: Peer) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -18,6 +18,7 @@ from scheduler.control.pages import DEFAULT_LIMIT, MAX_LIMIT
 from scheduler.control.wire import Json
 from scheduler.errors import Fault, NotSupportedYet
 from scheduler.executors.output import Stream
+from scheduler.model.items import LONGEST_KEY, ItemState
 from scheduler.model.jobs import JobStatus, Overlap, PauseMode
 from scheduler.model.runs import RunState
 from scheduler.store.values import Missed
@@ -43,6 +44,7 @@ Instant: TypeAlias = Annotated[
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Cursor: TypeAlias = Annotated[str, Field(max_length=500)]
 Name: TypeAlias = Annotated[str, Field(max_length=200)]
+ItemKey: TypeAlias = Annotated[str, Field(max_length=LONGEST_KEY)]
 Count: TypeAlias = Annotated[int, Field(ge=1, le=1_000)]
 
 
@@ -102,6 +104,13 @@ class OutputQuery(Given):
     stream: Annotated[Stream | None, Field(description="only this stream; default: both as they came")] = None
     tail: Annotated[int | None, Field(ge=1, le=1_000_000, description="only the last so many lines")] = None
     follow: Annotated[bool, Field(description="go on until the run has ended")] = False
+    format: Annotated[
+        Literal["text", "jsonl"], Field(description="bytes as written, or records with stream and time")
+    ] = "text"
+    after: Annotated[
+        Annotated[str, Field(max_length=200)] | None,
+        Field(description="go on behind the record with this `after`; `tail` is then left out"),
+    ] = None
 
 
 class PauseBody(Given):
@@ -114,8 +123,6 @@ class PauseBody(Given):
 
     def unsupported(self) -> Iterator[tuple[str, str]]:
         """Keys that this version refuses, each with what it stands for."""
-        if self.mode in (PauseMode.ITEM, PauseMode.FREEZE):
-            yield "mode", f"pause mode {self.mode}"
         if self.until is not None:
             yield "until", "a timed pause"
         if self.for_ is not None:
@@ -133,12 +140,7 @@ class RunBody(Given):
 
     args: dict[str, Json] | None = None
     overlap: Annotated[Overlap | None, Field(description="what about a live run; default: refuse")] = None
-    new: Annotated[bool, Field(description="not supported yet")] = False
-
-    def unsupported(self) -> Iterator[tuple[str, str]]:
-        """Keys that this version refuses, each with what it stands for."""
-        if self.new:
-            yield "new", "a new run of a batch"
+    new: Annotated[bool, Field(description="a fresh batch run, whatever an earlier one has left open")] = False
 
 
 class SkipNextBody(Given):
@@ -154,14 +156,26 @@ class CancelBody(Given):
 
 
 class RetryBody(Given):
-    """What to retry."""
+    """Which items of a batch to retry; default: all that are not done."""
 
-    items: Annotated[Json, Field(description="not supported yet")] = None
+    items: Annotated[
+        Literal["failed"] | Annotated[list[ItemKey], Field(min_length=1, max_length=10_000)] | None,
+        Field(description='"failed", or the keys of items'),
+    ] = None
 
-    def unsupported(self) -> Iterator[tuple[str, str]]:
-        """Keys that this version refuses, each with what it stands for."""
-        if self.items is not None:
-            yield "items", "a retry of single items"
+
+class ItemsQuery(Given):
+    """Which items."""
+
+    state: ItemState | None = None
+    limit: Limit = DEFAULT_LIMIT
+    cursor: Cursor | None = None
+
+
+class ItemBody(Given):
+    """What became of the item: `done`, `failed`, or `pending` where it is to be run again."""
+
+    state: Literal["done", "failed", "pending"]
 
 
 class PreviewBody(Given):
@@ -176,7 +190,7 @@ class PreviewBody(Given):
     n: Count = 20
 
 
-def refuse_unsupported(asked: PauseBody | RunBody | RetryBody) -> None:
+def refuse_unsupported(asked: PauseBody) -> None:
     """The body asks for nothing that comes with a later version.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Protocol
 
 from fastapi import APIRouter, Query
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import Response
 
 from scheduler.clock import SECOND, Clock
 from scheduler.control import models as api
@@ -35,6 +35,12 @@ class Unhealthy(SchedulerError):
 
     code = "unhealthy"
     status = 503
+
+
+class OpenMetricsResponse(Response):
+    """The text of /metrics."""
+
+    media_type = CONTENT_TYPE
 
 
 class Needs(Protocol):
@@ -66,7 +72,7 @@ class DaemonRoutes:
         router.post("/v1/reload")(self.reload)
         router.get("/healthz")(self.healthz)
         router.get("/readyz")(self.readyz)
-        router.get("/metrics", response_class=PlainTextResponse)(self.metrics)
+        router.get("/metrics", response_class=OpenMetricsResponse)(self.metrics)
 
     async def status(self, _: Annotated[Nothing, Query()]) -> api.Status:
         """How the daemon is; it answers also while its store does not."""
@@ -124,7 +130,7 @@ class DaemonRoutes:
 
     async def metrics(self, _: Annotated[Nothing, Query()]) -> Response:
         """Everything that is counted, as OpenMetrics text."""
-        return Response(self._needs.render_metrics(), media_type=CONTENT_TYPE)
+        return OpenMetricsResponse(self._needs.render_metrics())
 
     async def _breathe(self) -> None:
         await self._needs.clock.sleep(0)

@@ -129,9 +129,10 @@ class JobRoutes:
         body: RunBody = _RUN,
     ) -> api.Run:
         """A run is started now, or queued; the schedule does not move."""
-        refuse_unsupported(body)
         args = None if body.args is None else json.dumps(body.args, ensure_ascii=False)
-        started = await self._operations.run(id, peer, args=args, overlap=body.overlap)
+        started = await self._operations.run(
+            id, peer, args=args, overlap=body.overlap, new=body.new
+        )
         response.headers["Location"] = f"/v1/runs/{started.run.id}"
         return self._views.run(started.run, await self._reads.attempts(started.run.id))
 

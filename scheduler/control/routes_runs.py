@@ -11,7 +11,7 @@ from scheduler.control import models as api
 from scheduler.control.asking import Admitted, RunPath, look
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
-from scheduler.control.requests import CancelBody, Nothing, RetryBody, RunsQuery, refuse_unsupported
+from scheduler.control.requests import CancelBody, Nothing, RetryBody, RunsQuery
 from scheduler.control.views import Views
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import Run
@@ -71,8 +71,10 @@ class RunRoutes:
         self, id: RunPath, _: Annotated[Nothing, Query()], peer: Admitted, body: RetryBody = _RETRY
     ) -> api.Run:
         """A run that ended without success is queued again."""
-        refuse_unsupported(body)
-        return await self._with_attempts(await self._operations.retry(id, peer))
+        failed_only = body.items == "failed"
+        keys = body.items if isinstance(body.items, list) else None
+        run = await self._operations.retry(id, peer, keys=keys, failed_only=failed_only)
+        return await self._with_attempts(run)
 
     async def retry_now(
         self, id: RunPath, _: Annotated[Nothing, Query()], peer: Admitted, _body: Nothing = _NOTHING

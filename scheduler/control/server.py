@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from scheduler.clock import SECOND, Micros, seconds
+from scheduler.clock import MILLISECOND, SECOND, Micros, seconds
 from scheduler.control.binding import Bound, adopt, bind
 from scheduler.control.connection import ControlConnection
 from scheduler.control.limits import Limits
@@ -25,6 +25,8 @@ DEFAULT_GRACE: Final[Micros] = 5 * SECOND
 
 _BACKLOG: Final = 512
 _LAST_WORD: Final[Micros] = SECOND
+_LAST_CALL: Final[Micros] = 100 * MILLISECOND
+"""What a client that was let in from the service manager's socket gets to say what it wants."""
 
 
 class Application(Protocol):
@@ -96,11 +98,23 @@ class ControlServer:
         listener, bound, self._listener, self._bound = self._listener, self._bound, None, None
         if bound is not None:
             bound.remove()
+        if bound is not None and self._activated is not None:
+            await self._last_call(bound)
         if listener is not None:
             listener.close()
         self._application.end_streams()
         await self._roster.dismiss(grace)
         await self._end_tasks()
+
+    async def _last_call(self, bound: Bound) -> None:
+        """Nobody new is let in, and whoever was has asked.
+
+        Those that wait at the socket are served by the next daemon; those that we have taken off it are not.
+        The listener is closed after that: asyncio drops what it has accepted for one that is closed already.
+        """
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(bound.socket)
+        await asyncio.wait({loop.create_future()}, timeout=seconds(_LAST_CALL))
 
     async def _end_tasks(self) -> None:
         """What still works for clients that are gone has ended, by itself or because it was told to."""

@@ -12,7 +12,7 @@ from scheduler.clock import Micros, from_micros, seconds
 from scheduler.control import models as api
 from scheduler.control import ports
 from scheduler.errors import Fault, NotFound, StoreUnavailable
-from scheduler.model import jobs, runs
+from scheduler.model import items, jobs, runs
 from scheduler.model.triggers import At, Cron, Delay, Every, Manual
 from scheduler.store import protocol, values
 
@@ -157,6 +157,32 @@ class Views:
             exit_code=attempt.exit_code,
             signal=attempt.signal,
             pid=attempt.pid,
+        )
+
+    def item(self, item: items.Item) -> api.Item:
+        """An item of a batch run."""
+        return api.Item(
+            key=item.key,
+            index=item.index,
+            state=item.state,
+            attempts=item.attempts,
+            error=item.error,
+            result=None if item.result is None else json.loads(item.result),
+            cost=item.cost / items.MONEY if item.cost else None,
+            started_at=self.time_or_none(item.started_at),
+            finished_at=self.time_or_none(item.finished_at),
+        )
+
+    def item_counts(self, counts: items.ItemCounts) -> api.ItemCounts:
+        """The items of a run by state."""
+        return api.ItemCounts(
+            total=counts.total,
+            pending=counts.pending,
+            running=counts.running,
+            done=counts.done,
+            failed=counts.failed,
+            unknown=counts.unknown,
+            skipped=counts.skipped,
         )
 
     def audit(self, entry: values.AuditEntry) -> api.AuditEntry:

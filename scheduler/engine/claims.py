@@ -119,6 +119,12 @@ class Claims:
         held.wish = wish
         held.worker.wished(wish)
 
+    def nudge(self, run_id: RunId) -> None:
+        """The worker, if it is ours, looks at its wish again: something of its run was changed by hand."""
+        held = self._held.get(run_id)
+        if held is not None and held.worker is not None:
+            held.worker.wished(held.wish)
+
     async def run(self) -> None:
         """Beats for as long as the daemon lives; a store that cannot commit is told by its own watcher.
 
@@ -198,6 +204,15 @@ class Claims:
         for run in (*look.recovering, *taken):
             alone = run.owner is not None and owners[run.owner] == 1
             self._recoverer.take_up(run, counts_crash=alone or run.serial)
+        for run_id in look.wedged:
+            await self._settle_wedged(run_id)
+
+    async def _settle_wedged(self, run_id: RunId) -> None:
+        """Items that their run has left behind are no longer told to be at work."""
+        for key in await self._store.settle_wedged(run_id):
+            self._log.warning(
+                Event.ITEM_UNKNOWN, run_id=run_id, item=key, message="left begun by a run that went on without it"
+            )
 
     def _is_dead(self, seen: ClaimSeen, now: Micros) -> bool:
         held = self._held.get(seen.run_id)

@@ -18,6 +18,7 @@ from scheduler.telemetry import Event, Logger
 
 _PERIOD: Final[Micros] = 250 * MILLISECOND
 _BLOCKED: Final[Micros] = SECOND
+_RUN: Final = "run:"
 
 
 class LoopWatch:
@@ -57,10 +58,12 @@ class LoopWatch:
             if held < _BLOCKED + _PERIOD or seen == told_of:
                 continue
             told_of = seen
+            task = _task_in(loop)
             self._log.error(
                 Event.LOOP_BLOCKED,
+                run_id=None if task is None or not task.startswith(_RUN) else task.removeprefix(_RUN),
                 seconds=round(held / SECOND, 3),
-                task=_task_in(loop),
+                task=task,
                 place=_place_of(loop_thread),
                 message="the event loop is held: blocking code belongs into a sync handler or process = true",
             )

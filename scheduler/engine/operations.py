@@ -6,12 +6,15 @@ the transition is told, and the tick looks again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler.clock import Clock
 from scheduler.engine.claims import Claims
 from scheduler.engine.engine import Engine
 from scheduler.engine.runner import Runner
 from scheduler.engine.writeback import WriteBack
 from scheduler.errors import Draining, SchedulerError
+from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
 from scheduler.store.protocol import Store
@@ -25,6 +28,7 @@ from scheduler.store.values import (
     PauseRequest,
     Peer,
     ResumeRequest,
+    SettleItem,
     Started,
     StartRequest,
 )
@@ -35,6 +39,13 @@ _CHANGE_EVENT = {
     ChangeKind.CHANGE: Event.JOB_CHANGED,
     ChangeKind.MOVE: Event.JOB_CHANGED,
     ChangeKind.REMOVE: Event.JOB_REMOVED,
+}
+
+
+_SETTLED = {
+    ItemState.DONE: Event.ITEM_DONE,
+    ItemState.FAILED: Event.ITEM_FAILED,
+    ItemState.PENDING: Event.ITEM_UNKNOWN,
 }
 
 
@@ -94,11 +105,15 @@ class Operations:
             )
         return done
 
-    async def run(self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None) -> Started:
+    async def run(
+        self, job_id: JobId, peer: Peer, *, args: str | None, overlap: Overlap | None, new: bool = False
+    ) -> Started:
         """A manual run is claimed, or queued."""
         await self._claims.sweep()
         run_id = new_run_id(self._clock.now())
-        request = StartRequest(job_id=job_id, run_id=run_id, peer=peer, overlap=overlap, args=args)
+        request = StartRequest(
+            job_id=job_id, run_id=run_id, peer=peer, overlap=overlap, args=args, new=new
+        )
         self._claims.expect(run_id)
         granted = False
         try:
@@ -139,13 +154,26 @@ class Operations:
         self._engine.wake()
         return done.run
 
-    async def retry(self, run_id: RunId, peer: Peer) -> Run:
-        """A run that did not succeed is queued again."""
+    async def retry(
+        self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    ) -> Run:
+        """A run that did not succeed is queued again; a batch for what is not done, or only for some of it."""
         self._refuse_while_draining()
-        run = await self._store.retry(run_id, peer)
+        run = await self._store.retry(run_id, peer, keys=keys, failed_only=failed_only)
         self._log.info(Event.RUN_REQUEUED, job=run.job, run_id=run.id, by=str(peer))
         self._engine.wake()
         return run
+
+    async def settle_item(self, run_id: RunId, key: str, state: ItemState, peer: Peer) -> tuple[Item, Run]:
+        """The item is what the operator says; a run that ended may be another one for it."""
+        item, run = await self._store.settle_item(
+            SettleItem(run_id=run_id, key=key, state=state, peer=peer)
+        )
+        self._log.info(
+            _SETTLED[item.state], job=run.job, run_id=run.id, item=key, by=str(peer), message="settled by hand"
+        )
+        self._claims.nudge(run_id)
+        return item, run
 
     async def retry_now(self, run_id: RunId, peer: Peer) -> Run:
         """A waiting run waits no longer."""

@@ -105,7 +105,7 @@ class Execution(Protocol):
 
 
 @runtime_checkable
-class Heeds(Protocol):
+class Heeds(Execution, Protocol):
     """An execution that an operator's wish reaches while it runs."""
 
     def heed(self, wish: Wish) -> None:

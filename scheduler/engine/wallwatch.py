@@ -60,8 +60,8 @@ class WallWatch:
         step = (wall - self._wall) - (monotonic - self._monotonic)
         if abs(step) > _STEP:
             await self._follow(step)
+        self._wall, self._monotonic = wall, monotonic  # followed, whether or not it can be remembered now
         await self._store.see_wall()
-        self._wall, self._monotonic = wall, monotonic
 
     async def _follow(self, step: Micros) -> None:
         self._log.warning(Event.CLOCK_STEPPED, seconds=round(step / SECOND, 3))

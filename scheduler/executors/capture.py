@@ -24,15 +24,26 @@ from scheduler.executors.output import (
     MAGIC,
     RECORD,
     STREAMS,
+    Output,
     Stream,
     run_directory,
     segment_path,
     segments,
 )
+from scheduler.executors.surroundings import Surroundings
+from scheduler.model.runs import Grant
 
 HEAD_SEGMENTS: Final = 4
 TAIL_SEGMENTS: Final = 4
 SMALLEST_LIMIT: Final = 4096
+
+
+def open_output(grant: Grant, around: Surroundings) -> Output:
+    """Where the output of this attempt goes: a file of its own, unless the daemon's side says otherwise."""
+    if around.output is not None:
+        return around.output(grant)
+    run = grant.run
+    return OutputWriter(around.output_dir, run.id, run.claim, limit=around.output_limit, clock=around.clock)
 
 
 class OutputWriter:

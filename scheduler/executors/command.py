@@ -14,8 +14,8 @@ from typing import Final
 
 from scheduler.engine.ports import AttemptHooks, Execution
 from scheduler.errors import SpawnFailed
-from scheduler.executors.capture import OutputWriter
-from scheduler.executors.environment import build_environment
+from scheduler.executors.capture import open_output
+from scheduler.executors.environment import build_environment, idempotency_key
 from scheduler.executors.execution import ProcessExecution
 from scheduler.executors.processes import Belonging
 from scheduler.executors.program import find_directory, find_program
@@ -64,12 +64,14 @@ async def start_process(
     Cancellation:
         A process that has been started in the meantime is killed.
     """
-    output = OutputWriter(
-        around.output_dir, grant.run.id, grant.run.claim, limit=around.output_limit, clock=around.clock
-    )
+    output = open_output(grant, around)
     spawned = await _spawned(lambda: _spawn(grant, argv, around, spawner, passed), passed)
     belonging = Belonging(
-        store_id=around.store_id, run_id=grant.run.id, claim=grant.run.claim, session=spawned.session
+        store_id=around.store_id,
+        run_id=grant.run.id,
+        claim=grant.run.claim,
+        session=spawned.session,
+        effect_key=None if grant.item is None else idempotency_key(grant),
     )
     return ProcessExecution(
         spawned,

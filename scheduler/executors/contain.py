@@ -19,21 +19,27 @@ T_co = TypeVar("T_co", covariant=True)
 
 Coro: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, None, T]
 
-_IN_HANDLER: ContextVar[bool] = ContextVar("scheduler_in_handler", default=False)
+_IN_HANDLER: ContextVar[str | None] = ContextVar("scheduler_in_handler", default=None)
+"""The name of the handler's task, in it and in every task that it begins."""
 
 
-def handler_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that runs `coro` as a handler: tasks begun in it are contained."""
+def handler_task(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], *, name: str
+) -> asyncio.Task[T]:
+    """A task that runs `coro` as a handler: tasks begun in it are contained, and bear its name unless named."""
     if loop.get_task_factory() is None:
         loop.set_task_factory(_contained_task)
     context = copy_context()
-    context.run(_IN_HANDLER.set, True)
-    return loop.create_task(coro, context=context)
+    context.run(_IN_HANDLER.set, name)
+    return loop.create_task(coro, name=name, context=context)
 
 
 def _contained_task(loop: asyncio.AbstractEventLoop, coro: Coro[T], **options: Any) -> asyncio.Task[T]:
-    if _IN_HANDLER.get() and isinstance(coro, Coroutine):
+    handler = _IN_HANDLER.get()
+    if handler is not None and isinstance(coro, Coroutine):
         coro = _Contained(coro)
+        if options.get("name") is None:
+            options["name"] = handler
     return asyncio.Task(coro, loop=loop, **options)
 
 

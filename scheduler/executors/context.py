@@ -25,6 +25,7 @@ class Call:
         fire_time: UTC microseconds, or None for a start by hand.
         timezone: the job's.
         args: the JSON object of arguments.
+        item: the value of the batch item, or None.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class Call:
     timezone: str
     args: Mapping[str, Any]
     idempotency_key: str
+    item: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class HandlerContext:
 
     @property
     def item(self) -> Any:
-        return None
+        return self._call.item
 
     @property
     def idempotency_key(self) -> str:

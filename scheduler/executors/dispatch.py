@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
-from scheduler.engine.ports import AttemptHooks, Execution
+from scheduler.engine.ports import AttemptHooks, Execution, Executor
 from scheduler.executors.command import CommandExecutor
+from scheduler.executors.output import Output
 from scheduler.executors.python import PythonExecutor
 from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
@@ -17,10 +20,14 @@ class Executors:
     """Starts attempts of every kind. Fulfils `engine.ports.Executor`.
 
     Make it early in the life of the process: the progress pipe gets the lowest descriptor free now.
+
+    Attributes:
+        around: what every attempt is given.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self._spawner = Spawner()
+    def __init__(self, around: Surroundings, spawner: Spawner | None = None) -> None:
+        self.around = around
+        self._spawner = spawner or Spawner()
         self._commands = CommandExecutor(around, self._spawner)
         self._handlers = PythonExecutor(around, self._spawner)
 
@@ -33,6 +40,20 @@ class Executors:
                 return await self._handlers.start(grant, hooks)
             case _:
                 assert_never(action)
+
+    def with_output(self, output: Callable[[Grant], Output]) -> Executors:
+        """The same, with the output of every attempt going where `output` says."""
+        return Executors(replace(self.around, output=output), self._spawner)
+
+    async def prepared(self, grant: Grant) -> Executor:
+        """An executor for many attempts of this grant's action, whose handler is imported once.
+
+        Raises:
+            SpawnFailed: it cannot be; HandlerBroken where its handler cannot be imported or called.
+        """
+        if isinstance(grant.definition.action, PythonAction):
+            return await self._handlers.prepared(grant)
+        return self._commands
 
     async def check(self, definition: JobDefinition) -> None:
         """A broken action could be started again.

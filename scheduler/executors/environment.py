@@ -60,7 +60,7 @@ def args_of(grant: Grant) -> str:
 
 def idempotency_key(grant: Grant) -> str:
     """The same over attempts and restarts, so that a paid call made twice is charged once."""
-    return grant.run.id
+    return grant.run.id if grant.item is None else f"{grant.run.id}:{grant.item.key}"
 
 
 def _base(around: Surroundings, zone: str) -> dict[str, str]:
@@ -88,7 +88,14 @@ def _about_the_run(grant: Grant, around: Surroundings) -> dict[str, str]:
         "SCHEDULER_STORE_ID": around.store_id,
         "SCHEDULER_CLAIM": str(run.claim),
         "SCHEDULER_IDEMPOTENCY_KEY": idempotency_key(grant),
+        **_about_the_item(grant),
     }
+
+
+def _about_the_item(grant: Grant) -> dict[str, str]:
+    if grant.item is None:
+        return {}
+    return {"SCHEDULER_ITEM": grant.item.payload, "SCHEDULER_ITEM_KEY": grant.item.key}
 
 
 def _fire_time(grant: Grant, around: Surroundings) -> str:

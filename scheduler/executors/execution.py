@@ -7,6 +7,9 @@ through a `tee`; a background process that holds them open for longer changes no
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -14,9 +17,8 @@ from typing import Final
 from scheduler.clock import MILLISECOND, Clock, Micros
 from scheduler.engine.ports import AttemptHooks, Ended, EndKind
 from scheduler.errors import SpawnFailed
-from scheduler.executors.capture import OutputWriter
 from scheduler.executors.ending import end_processes
-from scheduler.executors.output import Stream
+from scheduler.executors.output import Output, Stream
 from scheduler.executors.processes import Belonging, session_members
 from scheduler.executors.progress import ProgressReader
 from scheduler.executors.pump import Pump, Sink
@@ -24,6 +26,7 @@ from scheduler.executors.relay import HookRelay
 from scheduler.executors.spawn import Spawned, abandon, exited, reap
 from scheduler.executors.threads import NoThread, off_loop
 from scheduler.executors.wards import Guard, Unguarded, Ward
+from scheduler.model.runs import Wish
 
 PIPE_WAIT: Final = 2.0
 """Seconds that the pipes may stay open after the end of the main process."""
@@ -52,7 +55,7 @@ class ProcessExecution:
         *,
         belonging: Belonging,
         hooks: AttemptHooks,
-        output: OutputWriter,
+        output: Output,
         clock: Clock,
         more: Mapping[int, Sink] | None = None,
         guard: Guard | None = None,
@@ -79,6 +82,14 @@ class ProcessExecution:
             self._ends_under_way -= 1
             if self._end.done():
                 self._let_go()
+
+    def heed(self, wish: Wish) -> None:
+        """`freeze` stops the process group where it stands, any other wish lets it go on."""
+        if self._end.done():
+            return
+        # Not reaped yet, so the number still names this group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._spawned.pid, signal.SIGSTOP if wish is Wish.FREEZE else signal.SIGCONT)
 
     async def _watch(self) -> Ended:
         await exited(self._spawned.pid)
@@ -120,7 +131,7 @@ def ended_as(exit_code: int | None, left_behind: int) -> Ended:
     return Ended(kind=EndKind.EXITED, exit_code=exit_code, left_behind=left_behind)
 
 
-def _begin_pump(spawned: Spawned, relay: HookRelay, output: OutputWriter, more: Mapping[int, Sink]) -> Pump:
+def _begin_pump(spawned: Spawned, relay: HookRelay, output: Output, more: Mapping[int, Sink]) -> Pump:
     def keep(stream: Stream) -> Sink:
         def sink(data: bytes) -> None:
             output.write(stream, data)

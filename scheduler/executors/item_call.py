@@ -51,6 +51,7 @@ class ItemCall:
         self._cut: ItemCut | None = None
         self._grace: Micros = 0
         self._stop = asyncio.Event()
+        self._hurry: asyncio.Task[bool] | None = None
         self._execution: Execution | None = None
         self._ending: asyncio.Task[Ended] | None = None
         self._task = asyncio.create_task(self._run(), name=f"item:{grant.run.id}:{item.key[:40]}")
@@ -62,10 +63,16 @@ class ItemCall:
         if self._ending is not None and self._ending.done():
             return
         if self._cut is None:
-            self._cut = cause
+            self._cut, self._grace = cause, grace
+        elif grace < self._grace and self._execution is not None:
             self._grace = grace
-        self._grace = min(self._grace, grace)
+            self._hurry = asyncio.create_task(self._execution.end(grace))
         self._stop.set()
+
+    @property
+    def is_cut(self) -> bool:
+        """It was told to end."""
+        return self._cut is not None
 
     def heed(self, wish: Wish) -> None:
         """`freeze` and `run` reach the call, where it can be frozen."""
@@ -131,5 +138,7 @@ class ItemCall:
 
     async def _end(self, execution: Execution) -> None:
         """Nothing of the call runs any more; what does not end is ended again and again."""
-        while not await execution.end(self._grace if self._cut is not None else self._grant.definition.kill_grace):
+        while not await execution.end(
+            self._grace if self._cut is not None else self._grant.definition.kill_grace
+        ):
             await self._clock.sleep(_STUCK_AGAIN)

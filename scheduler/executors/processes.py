@@ -58,12 +58,14 @@ class Belonging:
         run_id: the run.
         claim: the highest claim meant; a later claim is another attempt, started since.
         session: the recorded session, where it is known and of this boot.
+        effect_key: of one item of a batch, whose neighbours are none of our business; None: the whole run.
     """
 
     store_id: str
     run_id: str
     claim: int
     session: Session | None = None
+    effect_key: str | None = None
 
     def processes(self) -> list[ProcessId]:
         """Who is alive now and belongs to the run, oldest first; never this process or its ancestors."""
@@ -89,6 +91,8 @@ class Belonging:
         marks = _marks(process.id.pid)
         if marks is not None and marks.run_id:
             same_run = marks.store_id == self.store_id and marks.run_id == self.run_id
+            if self.effect_key is not None and marks.effect_key != self.effect_key:
+                return False
             return same_run and marks.claim is not None and marks.claim <= self.claim
         # No word of a run in it: cleared, overwritten, or not ours to read. Then the session decides.
         return in_session and self.session is not None and process.id.ticks >= self.session.ticks
@@ -140,6 +144,7 @@ class _Marks(NamedTuple):
     store_id: str
     run_id: str
     claim: int | None
+    effect_key: str
 
 
 def _marks(pid: int) -> _Marks | None:
@@ -159,6 +164,7 @@ def _marks(pid: int) -> _Marks | None:
         store_id=found.get(b"SCHEDULER_STORE_ID", ""),
         run_id=found.get(b"SCHEDULER_RUN_ID", ""),
         claim=int(claim) if claim.isascii() and claim.isdecimal() else None,
+        effect_key=found.get(b"SCHEDULER_IDEMPOTENCY_KEY", ""),
     )
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scheduler.engine.ports import AttemptHooks, Execution
+from scheduler.engine.ports import AttemptHooks, Execution, Executor
 from scheduler.errors import HandlerBroken, SpawnFailed
-from scheduler.executors.capture import OutputWriter
+from scheduler.executors.capture import open_output
 from scheduler.executors.context import Call, Channels, Fields, HandlerContext
 from scheduler.executors.environment import args_of, idempotency_key, zone_of
 from scheduler.executors.handler_process import start_handler_process
 from scheduler.executors.loading import Handler, is_async, load_handler
 from scheduler.executors.outcome import traceback_of
-from scheduler.executors.output import Stream
+from scheduler.executors.output import Output, Stream
 from scheduler.executors.progress import parse_fields
 from scheduler.executors.relay import HookRelay
 from scheduler.executors.spawn import Spawner
@@ -39,11 +39,27 @@ class PythonExecutor:
         self._spawner = spawner
 
     async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
+        return await self.start_with(grant, hooks, await self._handler_of(grant))
+
+    async def prepared(self, grant: Grant) -> Executor:
+        """An executor that starts this grant's handler again and again, imported once.
+
+        Raises:
+            HandlerBroken: it cannot be imported.
+        """
+        return _Prepared(self, await self._handler_of(grant))
+
+    async def _handler_of(self, grant: Grant) -> Handler | None:
         action = grant.definition.action
         if not isinstance(action, PythonAction):
             raise SpawnFailed(f"a {action.kind} action is not a python handler")
+        return None if action.process else await self._load(grant, action.handler)
+
+    async def start_with(self, grant: Grant, hooks: AttemptHooks, handler: Handler | None) -> Execution:
+        """The handler runs; None: only a fresh process can import it."""
+        action = grant.definition.action
+        assert isinstance(action, PythonAction)  # noqa: S101 - judged where its handler was looked up
         call = _call_of(grant, self._around)
-        handler = None if action.process else await self._load(grant, action.handler)
         if handler is not None and is_async(handler):
             return self._start_task(grant, hooks, handler, call)
         return await start_handler_process(
@@ -79,24 +95,29 @@ class PythonExecutor:
             if isinstance(error.__cause__, AttributeError):
                 return None
             if error.__cause__ is not None:
-                output = self._output(grant)
+                output = open_output(grant, self._around)
                 output.write(Stream.STDERR, traceback_of(error.__cause__))
                 output.close()
             raise
 
     def _start_task(self, grant: Grant, hooks: AttemptHooks, handler: Handler, call: Call) -> Execution:
-        output = self._output(grant)
+        output = open_output(grant, self._around)
         context = HandlerContext(call, _channels(hooks, output), self._around.clock)
         return TaskExecution(handler, context, output=output, clock=self._around.clock)
 
-    def _output(self, grant: Grant) -> OutputWriter:
-        around, run = self._around, grant.run
-        return OutputWriter(
-            around.output_dir, run.id, run.claim, limit=around.output_limit, clock=around.clock
-        )
+
+class _Prepared:
+    """Attempts of one handler that was imported once. Fulfils `engine.ports.Executor`."""
+
+    def __init__(self, executor: PythonExecutor, handler: Handler | None) -> None:
+        self._executor = executor
+        self._handler = handler
+
+    async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
+        return await self._executor.start_with(grant, hooks, self._handler)
 
 
-def _channels(hooks: AttemptHooks, output: OutputWriter) -> Channels:
+def _channels(hooks: AttemptHooks, output: Output) -> Channels:
     relay = HookRelay(hooks)
 
     def tell(fields: Fields) -> None:
@@ -128,4 +149,5 @@ def _call_of(grant: Grant, around: Surroundings) -> Call:
         timezone=zone_of(grant, around),
         args=args,
         idempotency_key=idempotency_key(grant),
+        item=None if grant.item is None else json.loads(grant.item.payload),
     )

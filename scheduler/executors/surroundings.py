@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.clock import Clock
+from scheduler.executors.output import Output
 from scheduler.executors.wards import Guard, Unguarded
+from scheduler.model.runs import Grant
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Fixed, not the daemon's own: a job finds the same programs however the daemon was started."""
@@ -54,6 +56,7 @@ class Surroundings:
         account: whose PATH HOME USER LOGNAME an attempt gets.
         path: the PATH of an attempt whose job sets none.
         guard: ends processes should the daemon die.
+        output: opens the output of an attempt that does not get a file of its own (an item of a batch).
     """
 
     clock: Clock
@@ -67,3 +70,4 @@ class Surroundings:
     account: Account = field(default_factory=own_account)
     path: str = DEFAULT_PATH
     guard: Guard = field(default_factory=Unguarded)
+    output: Callable[[Grant], Output] | None = None

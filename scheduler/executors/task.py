@@ -6,12 +6,11 @@ import asyncio
 
 from scheduler.clock import Clock, Micros
 from scheduler.engine.ports import Ended, EndKind
-from scheduler.executors.capture import OutputWriter
 from scheduler.executors.contain import handler_task
 from scheduler.executors.context import HandlerContext
 from scheduler.executors.loading import Handler
 from scheduler.executors.outcome import Outcome, OutcomeKind, of_error, of_return, traceback_of
-from scheduler.executors.output import Stream
+from scheduler.executors.output import Output, Stream
 
 
 class TaskExecution:
@@ -22,15 +21,15 @@ class TaskExecution:
         clock: measures the grace of `end`.
     """
 
-    def __init__(
-        self, handler: Handler, context: HandlerContext, *, output: OutputWriter, clock: Clock
-    ) -> None:
+    def __init__(self, handler: Handler, context: HandlerContext, *, output: Output, clock: Clock) -> None:
         self._output = output
         self._clock = clock
         self._cancel_asked = False
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Ended] = loop.create_future()
-        self._task = handler_task(loop, self._call(handler, context))
+        self._task = handler_task(
+            loop, self._call(handler, context), name=f"run:{context.run_id}"
+        )
         self._task.add_done_callback(self._settle)
 
     async def wait(self) -> Ended:

@@ -18,9 +18,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduler.clock import SECOND, Micros, rfc3339, to_micros
+from scheduler.model.items import MONEY
 from scheduler.model.jobs import (
     Action,
     Backoff,
+    BatchPolicy,
+    Budget,
     CatchUp,
     CommandAction,
     JobDefinition,
@@ -31,6 +34,7 @@ from scheduler.model.jobs import (
     PythonAction,
     RetryPolicy,
     ShellAction,
+    UnknownItems,
 )
 from scheduler.model.triggers import At, Cron, Delay, Every, Exclusions, Manual, Schedule, Trigger
 
@@ -46,13 +50,22 @@ def canonical(source: Mapping[str, JsonValue]) -> str:
             `wire_seconds` and `wire_time`). Defaults may be there: they are left out, but for the time
             zone, whose default for an author is the daemon's: the text, sent back, means the same.
     """
-    kept = {"timezone": "UTC"} | _without_defaults(source, _DEFAULTS)
-    retry = source.get("retry")
-    if isinstance(retry, Mapping):
-        kept["retry"] = _without_defaults(retry, _RETRY_DEFAULTS)
-        if not kept["retry"]:
-            del kept["retry"]
+    plain = {key: value for key, value in source.items() if key not in ("retry", "batch", "budget")}
+    kept = {"timezone": "UTC"} | _without_defaults(plain, _DEFAULTS) | _inner_table("retry", source)
+    batch, budget = source.get("batch"), source.get("budget")
+    if isinstance(batch, Mapping):
+        plain = {key: value for key, value in batch.items() if key != "retry"}
+        kept["batch"] = _without_defaults(plain, _BATCH_DEFAULTS) | _inner_table("retry", batch)
+    if isinstance(budget, Mapping):
+        kept["budget"] = _without_defaults(budget, _BUDGET_DEFAULTS)
     return json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _inner_table(key: str, source: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A table of tries inside another table, without its defaults; nothing where nothing is left of it."""
+    table = source.get(key)
+    kept = _without_defaults(table, _RETRY_DEFAULTS) if isinstance(table, Mapping) else {}
+    return {key: kept} if kept else {}
 
 
 def decode(job_id: JobId | str, source: str) -> JobDefinition:
@@ -95,6 +108,18 @@ def _retry(value: Mapping[str, Any]) -> RetryPolicy:
     return RetryPolicy(**{key: _RETRY_READERS[key](item) for key, item in value.items()})
 
 
+def _batch(value: Mapping[str, Any]) -> BatchPolicy:
+    return BatchPolicy(**{key: _BATCH_READERS[key](item) for key, item in value.items()})
+
+
+def _budget(value: Mapping[str, Any]) -> Budget:
+    return Budget(**{key: _BUDGET_READERS[key](item) for key, item in value.items()})
+
+
+def _amount(value: float) -> int:
+    return round(value * MONEY)
+
+
 def _trigger(given: Mapping[str, Any]) -> Trigger:
     """The trigger that the one trigger key names; `start_at` is the anchor of an `every`."""
     if "cron" in given:
@@ -132,7 +157,7 @@ def _as_is(value: Any) -> Any:
 
 
 # Keys of the text that are fields of the definition; trigger, action and schedule keys have functions of
-# their own above. `batch` is not read yet: no author can write one (`config.jobmodel` refuses it).
+# their own above.
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "description": _as_is,
     "timezone": _as_is,
@@ -163,6 +188,26 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "enabled": _as_is,
     "keep_runs": _as_is,
     "retry": _retry,
+    "batch": _batch,
+    "budget": _budget,
+}
+_BATCH_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "items": tuple,
+    "items_file": _as_is,
+    "items_command": tuple,
+    "concurrency": _as_is,
+    "item_timeout": _duration,
+    "retry": _retry,
+    "unknown": UnknownItems,
+    "max_failed": _as_is,
+    "max_failed_percent": _as_is,
+    "max_consecutive_failed": _as_is,
+}
+_BUDGET_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "per_run": _amount,
+    "per_day": _amount,
+    "unit": _as_is,
+    "cost_estimate": _amount,
 }
 _RETRY_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "attempts": _as_is,
@@ -198,9 +243,16 @@ def _without_defaults(
 
 
 _RETRY_DEFAULTS: Final = _defaults(RetryPolicy, _RETRY_READERS)
+_BATCH_DEFAULTS: Final = _defaults(
+    BatchPolicy, {key: _BATCH_READERS[key] for key in _BATCH_READERS.keys() - {"retry"}}
+)
+_BUDGET_DEFAULTS: Final = _defaults(Budget, _BUDGET_READERS)
 # What a key says that does nothing has no place in the text, for it would make two texts of one definition.
 _DEFAULTS: Final[Mapping[str, JsonValue]] = {
-    **_defaults(JobDefinition, {key: _READERS[key] for key in _READERS.keys() - {"retry", "timezone"}}),
+    **_defaults(
+        JobDefinition,
+        {key: _READERS[key] for key in _READERS.keys() - {"retry", "timezone", "batch", "budget"}},
+    ),
     "jitter": 0,
     "except": [],
     "process": False,

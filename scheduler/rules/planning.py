@@ -6,9 +6,10 @@ trigger directly and the missed ones are counted by arithmetic (design part 7).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import Final
 
 from scheduler.clock import Micros
@@ -71,14 +72,28 @@ class FirePlan:
     next_if_skipped: Micros | None = None
 
 
-def plan_fire(job: Job, now: Micros, new_id: Callable[[], RunId]) -> FirePlan | None:
-    """The plan for a job whose `due_at` has come; None if nothing of it is due (the clock stepped back)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseSpan:
+    """A pause of all jobs that is over; slots from `since` to `until`, both included, were held by it."""
+
+    since: Micros
+    until: Micros
+
+
+def plan_fire(
+    job: Job, now: Micros, new_id: Callable[[], RunId], paused: Sequence[PauseSpan] = ()
+) -> FirePlan | None:
+    """The plan for a job whose `due_at` has come; None if nothing of it is due (the clock stepped back).
+
+    Args:
+        paused: pauses of all jobs since its slot, oldest first: what they held is told so, and no misfire.
+    """
     seen = job.next_fire_at
     if seen is None or job.due_at is None or job.due_at > now:
         return None
     definition = job.definition
     newest = _newest_due(definition.schedule, seen, now)
-    wanted, spans = _decide(definition, seen, newest, now)
+    wanted, spans = _decide(definition, _Due(definition.schedule, seen, newest, tuple(paused)), now)
     slots = tuple(Slot(run_id=new_id(), fire_time=at, trigger=_cause(definition, at, now)) for at in wanted)
     following, after_skip = _following(definition.schedule, newest, now)
     return FirePlan(
@@ -128,23 +143,77 @@ def _newest_due(schedule: Schedule, seen: Micros, now: Micros) -> Micros:
     return seen if newest is None else max(seen, newest)
 
 
-def _decide(
-    definition: JobDefinition, first: Micros, newest: Micros, now: Micros
-) -> tuple[list[Micros], list[SkippedSpan]]:
-    wanted = _wanted(definition, first, newest, now)
-    schedule = definition.schedule
-    if not wanted:
-        return [], [missed_span(schedule, first, newest, SkipReason.MISFIRE, _why(definition))]
-    if wanted[0] == first:
-        return wanted, []
-    before = schedule.last_fire(wanted[0] - 1)
-    last = first if before is None else max(first, before)
-    return wanted, [missed_span(schedule, first, last, SkipReason.MISFIRE, _why(definition))]
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The slots from `first` to `newest`, and the pauses that hold some of them."""
+
+    schedule: Schedule
+    first: Micros
+    newest: Micros
+    paused: tuple[PauseSpan, ...]
+
+    def newest_open(self) -> Iterator[Micros]:
+        """Slots that no pause holds, newest first; it costs no more than the pauses and the slots taken."""
+        slot: Micros | None = self.newest
+        while slot is not None and slot >= self.first:
+            span = self._holding(slot)
+            if span is None:
+                yield slot
+            slot = self.schedule.last_fire((slot if span is None else span.since) - 1)
+
+    def oldest_open(self) -> Micros | None:
+        """The first slot that no pause holds."""
+        slot: Micros | None = self.first
+        while slot is not None and slot <= self.newest:
+            span = self._holding(slot)
+            if span is None:
+                return slot
+            slot = self.schedule.next_fire(span.until)
+        return None
+
+    def parts(self) -> Iterator[tuple[SkipReason, Micros, Micros]]:
+        """The whole in its order, as stretches of slots that were held, and that were not."""
+        cursor = self.first
+        for span in self.paused:
+            if span.until < cursor or span.since > self.newest:
+                continue
+            if cursor < span.since:
+                yield SkipReason.MISFIRE, cursor, span.since - 1
+            yield SkipReason.GLOBAL_PAUSE, max(cursor, span.since), min(span.until, self.newest)
+            cursor = span.until + 1
+        if cursor <= self.newest:
+            yield SkipReason.MISFIRE, cursor, self.newest
+
+    def skipped(self, reason: SkipReason, start: Micros, end: Micros, note: str) -> Iterator[SkippedSpan]:
+        """The record of the slots within [start, end]; none where there is none."""
+        first = self.first if start <= self.first else self.schedule.next_fire(start - 1)
+        last = self.newest if end >= self.newest else self.schedule.last_fire(end)
+        if first is not None and first <= end:
+            yield missed_span(self.schedule, first, max(first, last or first), reason, note)
+
+    def _holding(self, slot: Micros) -> PauseSpan | None:
+        return next((span for span in self.paused if span.since <= slot <= span.until), None)
 
 
-def _wanted(definition: JobDefinition, first: Micros, newest: Micros, now: Micros) -> list[Micros]:
+def _decide(definition: JobDefinition, due: _Due, now: Micros) -> tuple[list[Micros], list[SkippedSpan]]:
+    """Which slots run; all others, stretch by stretch, are told. Those that run are the newest open ones."""
+    wanted = _wanted(definition, due, now)
+    spans: list[SkippedSpan] = []
+    for reason, start, end in due.parts():
+        if reason is SkipReason.GLOBAL_PAUSE:
+            spans += due.skipped(reason, start, end, "all jobs were paused")
+        else:
+            before = end if not wanted else min(end, wanted[0] - 1)
+            spans += due.skipped(reason, start, before, _why(definition))
+    return wanted, spans
+
+
+def _wanted(definition: JobDefinition, due: _Due, now: Micros) -> list[Micros]:
+    newest = next(due.newest_open(), None)
+    if newest is None:
+        return []
     late = now - definition.schedule.due_at(newest)  # a start that jitter puts off is not late
-    if first == newest and late <= definition.late_after:
+    if newest == due.oldest_open() and late <= definition.late_after:
         return [newest]
     match definition.catch_up:
         case CatchUp.LATEST:
@@ -152,18 +221,14 @@ def _wanted(definition: JobDefinition, first: Micros, newest: Micros, now: Micro
         case CatchUp.SKIP:
             return [newest] if late <= definition.late_after else []
         case CatchUp.ALL:
-            return _within_window(definition, first, newest, now)
+            return _within_window(definition, due, now)
 
 
-def _within_window(definition: JobDefinition, first: Micros, newest: Micros, now: Micros) -> list[Micros]:
-    """The newest `catch_up_limit` due slots inside the window, oldest first."""
-    oldest = max(first, now - definition.catch_up_window)
-    wanted: list[Micros] = []
-    slot: Micros | None = newest
-    while slot is not None and slot >= oldest and len(wanted) < definition.catch_up_limit:
-        wanted.append(slot)
-        slot = definition.schedule.last_fire(slot - 1)
-    return wanted[::-1]
+def _within_window(definition: JobDefinition, due: _Due, now: Micros) -> list[Micros]:
+    """The newest `catch_up_limit` open slots inside the window, oldest first."""
+    oldest = now - definition.catch_up_window
+    newest = islice(due.newest_open(), definition.catch_up_limit)
+    return [slot for slot in newest if slot >= oldest][::-1]
 
 
 def _cause(definition: JobDefinition, fire_time: Micros, now: Micros) -> RunTrigger:

@@ -396,12 +396,24 @@ def _verdict_on_job(
 
 def _is_exhausted(live: LiveRows, job: Job, now: Micros) -> bool:
     """The live definition has no further fire time, and no other run of the trigger is on its way."""
-    kind = job.definition.schedule.trigger.kind
-    if kind == "manual" or live.run.trigger not in SCHEDULED:
+    if live.run.trigger not in SCHEDULED or live.others:
         return False
-    if live.others or job.next_fire_at is not None:
+    return is_exhausted(job, now)
+
+
+def is_exhausted(job: Job, now: Micros) -> bool:
+    """The trigger has no further fire time, as its live row and definition say.
+
+    An active job that lacks a next slot has none left, also where an operator passed over those to come;
+    but for `delay`, whose next slot comes from the end of a run, and `max_runs`, which stops firing early.
+    """
+    definition = job.definition
+    kind = definition.schedule.trigger.kind
+    if kind == "manual" or job.next_fire_at is not None:
         return False
-    return job.definition.schedule.next_fire(now) is None
+    if job.may_fire and kind != "delay" and definition.max_runs is None:
+        return True
+    return definition.schedule.next_fire(now) is None
 
 
 def _next_fire(live: LiveRows, run: RunWrite, job: Job, now: Micros) -> tuple[bool, Micros | None]:

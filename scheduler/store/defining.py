@@ -13,11 +13,10 @@ from scheduler.clock import Micros
 from scheduler.errors import Conflict, NotFound, Stale
 from scheduler.model.jobs import Job, JobDefinition, JobStatus, Origin
 from scheduler.model.runs import RunReason, SkipReason
-from scheduler.rules.planning import missed_span
-from scheduler.store.finishing import cancel_rest, end_job_if_exhausted
-from scheduler.store.operating import held_back, live_job, next_from_now, unfinished
+from scheduler.store.finishing import cancel_rest, end_if_past
+from scheduler.store.operating import live_job, next_from_now, unfinished
 from scheduler.store.rows import job_of
-from scheduler.store.starting import one_skipped, tell_skipped
+from scheduler.store.starting import tell_unfired
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import ChangeKind, DefinitionChange, Operated
 
@@ -46,7 +45,7 @@ def _add(tx: Transaction, change: DefinitionChange) -> Operated:
     else:
         _restore(tx, change, definition, job_of(row), revision)
     tx.record("add", change.peer, job=change.job_id, detail=_told(change))
-    completed = _end_if_past(tx, live_job(tx, change.job_id))
+    completed = end_if_past(tx, live_job(tx, change.job_id))
     return _operated(tx, change, completed=completed)
 
 
@@ -62,7 +61,7 @@ def _taken(job: Job) -> Conflict:
 
 
 def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition, revision: int) -> None:
-    next_fire_at = definition.schedule.next_fire(tx.now) if definition.enabled else None
+    following = definition.schedule.next_fire(tx.now)
     tx.execute(
         "insert_job",
         id=change.job_id,
@@ -70,7 +69,8 @@ def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition
         revision=revision,
         origin=change.origin,
         origin_file=change.origin_file,
-        **_slot(definition, next_fire_at),
+        held_from=None if definition.enabled else following,
+        **_slot(definition, following if definition.enabled else None),
     )
 
 
@@ -106,24 +106,23 @@ def _change(tx: Transaction, change: DefinitionChange) -> Operated:
         tx.execute("revive_job", id=job.id)
         tx.execute("start_incarnation", id=job.id, added_revision=job.added_revision)
         job = live_job(tx, job.id)
-    _tell_edited(tx, job, definition)
     following = _next_after_edit(tx, job, definition)
     fires = definition.enabled and job.status is JobStatus.ACTIVE
-    ended = job.status in (JobStatus.COMPLETED, JobStatus.FAILED)
+    _tell_before_edit(tx, job, definition, following, fires=fires)
     written = tx.execute(
         "change_job",
         id=job.id,
         **_columns(definition),
         revision=revision,
         origin_file=change.origin_file,
-        held_from=None if fires or ended else following,
+        held_from=_held_after_edit(job, definition, following, fires=fires),
         seen_revision=job.revision,
         **_slot(definition, following if fires else None),
     )
     if written != 1:
         raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
     tx.record("edit", change.peer, job=job.id, detail=_told(change))
-    completed = _end_if_past(tx, live_job(tx, job.id))
+    completed = end_if_past(tx, live_job(tx, job.id))
     return _operated(tx, change, completed=completed)
 
 
@@ -134,18 +133,27 @@ def _revives(job: Job, definition: JobDefinition) -> bool:
     return job.definition.schedule != definition.schedule or job.definition.max_runs != definition.max_runs
 
 
-def _tell_edited(tx: Transaction, job: Job, definition: JobDefinition) -> None:
-    """Slots of the old definition that were due, or held back, are told before it goes."""
-    if job.status is JobStatus.PAUSED:
-        held_back(tx, job, SkipReason.PAUSED)
-    elif not job.enabled:
-        held_back(tx, job, SkipReason.DISABLED)
-    elif job.next_fire_at is not None and job.next_fire_at <= tx.now:
-        if job.definition.schedule == definition.schedule and definition.enabled:
-            return
-        schedule = job.definition.schedule
-        last = max(job.next_fire_at, schedule.last_fire(tx.now) or job.next_fire_at)
-        tell_skipped(tx, job, missed_span(schedule, job.next_fire_at, last, SkipReason.EDITED))
+def _tell_before_edit(
+    tx: Transaction, job: Job, definition: JobDefinition, following: Micros | None, *, fires: bool
+) -> None:
+    """Slots that were due or held back, and that the new definition does not take over, are told."""
+    if job.definition.schedule == definition.schedule:
+        if fires and job.held_from is not None:
+            tell_unfired(tx, job, SkipReason.EDITED)
+        return
+    # With jitter the new schedule may take up a slot again whose start is still to come.
+    until = tx.now if following is None else min(tx.now, following - 1)
+    tell_unfired(tx, job, SkipReason.EDITED, "its schedule was changed", until=until)
+
+
+def _held_after_edit(
+    job: Job, definition: JobDefinition, following: Micros | None, *, fires: bool
+) -> Micros | None:
+    """The first slot that is held back from now on; an untouched schedule keeps the one that was."""
+    if fires or job.status in (JobStatus.COMPLETED, JobStatus.FAILED):
+        return None
+    same = job.definition.schedule == definition.schedule
+    return job.held_from if same and job.held_from is not None else following
 
 
 def _next_after_edit(tx: Transaction, job: Job, definition: JobDefinition) -> Micros | None:
@@ -163,18 +171,9 @@ def _next_after_edit(tx: Transaction, job: Job, definition: JobDefinition) -> Mi
     return schedule.next_fire(max(after, job.last_fire_at or 0))
 
 
-def _end_if_past(tx: Transaction, job: Job) -> bool:
-    """A schedule that lies wholly in the past ends its job, and its last slot is told as missed."""
-    ended = end_job_if_exhausted(tx, job)
-    last = job.definition.schedule.last_fire(tx.now)
-    if ended and last is not None and (job.last_fire_at is None or job.last_fire_at < last):
-        note = "lay in the past when the definition came"
-        tell_skipped(tx, job, one_skipped(SkipReason.MISFIRE, last, note))
-    return ended
-
-
 def _remove(tx: Transaction, change: DefinitionChange) -> Operated:
     job = _expected(tx, change)
+    tell_unfired(tx, job, SkipReason.EDITED, "the job was removed")
     written = tx.execute(
         "remove_job", id=job.id, now=tx.now, revision=tx.next_revision(), seen_revision=job.revision
     )

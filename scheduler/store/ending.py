@@ -26,7 +26,9 @@ def end_items(tx: Transaction, outcomes: Sequence[ItemOutcome]) -> list[bool]:
     for place, outcome in enumerate(outcomes):
         by_run.setdefault(outcome.run_id, []).append(place)
     for run_id, places in by_run.items():
-        for place, was_kept in zip(places, _end_of_run(tx, run_id, [outcomes[p] for p in places]), strict=True):
+        for place, was_kept in zip(
+            places, _end_of_run(tx, run_id, [outcomes[p] for p in places]), strict=True
+        ):
             kept[place] = was_kept
     return kept
 

@@ -21,12 +21,13 @@ from scheduler.rules.reconcile import (
     LiveRows,
     RunWrite,
     Verdict,
+    is_exhausted,
     reconcile,
 )
 from scheduler.store.ending import settle_begun
 from scheduler.store.items import item_counts
 from scheduler.store.rows import job_of, run_of
-from scheduler.store.starting import tell_passed
+from scheduler.store.starting import one_skipped, tell_skipped, tell_unfired
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Finished
 
@@ -131,7 +132,7 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
     if write.pause_reason is not None:
         _pause_by_engine(tx, job, write)
     elif write.status is not None:
-        tell_unfired(tx, job)
+        tell_unfired(tx, job, SkipReason.MISFIRE, "found after the end of its job")
         tx.execute("end_job", id=job.id, status=write.status, seen_revision=job.revision)
     elif write.sets_next and write.next_fire_at is not None:
         tx.execute(
@@ -164,19 +165,6 @@ def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:
         revision=tx.next_revision(),
         seen_revision=job.revision,
     )
-
-
-def tell_unfired(tx: Transaction, job: Job) -> None:
-    """Fire times that passed before the job ended or went away, and that nothing has told yet, are told (I13)."""
-    first = job.next_fire_at if job.held_from is None else job.held_from
-    if first is None or first > tx.now:
-        return
-    if job.status is JobStatus.PAUSED:
-        tell_passed(tx, job, first, SkipReason.PAUSED)
-    elif not job.enabled:
-        tell_passed(tx, job, first, SkipReason.DISABLED)
-    else:
-        tell_passed(tx, job, first, SkipReason.MISFIRE, "found after the end of its job")
 
 
 def cancel_unstarted(
@@ -218,7 +206,7 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
     if definition.schedule.trigger.kind == "manual":
         return False
     counted_out = definition.max_runs is not None and live.fires_done >= definition.max_runs
-    if not counted_out and definition.schedule.next_fire(tx.now) is not None:
+    if not counted_out and not is_exhausted(live, tx.now):
         return False
     if int(tx.value("other_scheduled_runs", job=job.id, id="")):
         return False
@@ -226,3 +214,18 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
     if ended == 1:
         cancel_rest(tx, live)
     return ended == 1
+
+
+def end_if_past(tx: Transaction, job: Job) -> bool:
+    """As `end_job_if_exhausted`, for a verb that let the job act again.
+
+    The last slot of the schedule, if nothing else explains it, is told as missed (I13).
+    """
+    ended = end_job_if_exhausted(tx, job)
+    last = job.definition.schedule.last_fire(tx.now)
+    if not ended or last is None or (job.last_fire_at is not None and job.last_fire_at >= last):
+        return ended
+    if tx.one("run_at", job=job.id, fire_time=last) is None:
+        note = "lay in the past when the schedule came into force"
+        tell_skipped(tx, job, one_skipped(SkipReason.MISFIRE, last, note))
+    return ended

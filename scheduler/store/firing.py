@@ -352,7 +352,7 @@ def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job, *, serial: bo
 
 
 def _is_expired(run: Run, job: Job, now: Micros) -> bool:
-    """A queued fire time is older than its window; one that was older when an operator asked for it is not."""
+    """A queued fire time is older than its window; what was older when somebody asked for it counts anew."""
     if run.state is not RunState.QUEUED or run.trigger not in SCHEDULED or run.claim > 0:
         return False
     if run.fire_time is None or run.queued_at is None:

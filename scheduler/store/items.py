@@ -19,7 +19,6 @@ from scheduler.store.transaction import Row, Transaction
 from scheduler.store.values import ItemSlice
 
 
-
 def clear_items(tx: Transaction, run_id: RunId, claim: int, limit: int) -> bool:
     """A slice of an unfinished list is gone; True: nothing of it is left."""
     return tx.execute("clear_items", run=run_id, claim=claim, limit=limit) < limit
@@ -39,7 +38,9 @@ def put_items(tx: Transaction, piece: ItemSlice) -> None:
         return
     twice = _twice(tx, piece)
     if twice:
-        raise Invalid(f"keys stand twice in the list: {'; '.join(twice[:10])}", hint="give each item its own key")
+        raise Invalid(
+            f"keys stand twice in the list: {'; '.join(twice[:10])}", hint="give each item its own key"
+        )
     raise Conflict(f"the list of run {piece.run_id} is not this claim's to write")
 
 
@@ -79,7 +80,7 @@ def counts_of(row: Row) -> ItemCounts:
 
 def item_counts(tx: Transaction, run_id: RunId) -> ItemCounts | None:
     """How the items of a run stand; None where it has no whole list."""
-    row = tx.one("item_counts", id=run_id)
+    row = tx.one("item_counts", run=run_id)
     return None if row is None else counts_of(row)
 
 
@@ -110,7 +111,7 @@ class Sums:
         """The sums on the run's row and of the days have changed."""
         tx.execute(
             "count_items",
-            id=run,
+            run=run,
             done=self.done,
             failed=self.failed,
             unknown=self.unknown,

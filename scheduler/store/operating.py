@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from scheduler.clock import Micros
-from scheduler.errors import Conflict, NotFound
-from scheduler.model.jobs import Job, JobId, JobStatus, Pause, PauseMode, PauseReason
+from scheduler.errors import Conflict, Invalid, NotFound
+from scheduler.model.jobs import Job, JobId, JobStatus, Pause, PauseMode, PauseReason, PythonAction
 from scheduler.model.runs import (
     Run,
     RunId,
@@ -23,7 +24,7 @@ from scheduler.model.runs import (
     new_run_id,
 )
 from scheduler.rules.planning import SkippedSpan, missed_span
-from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
+from scheduler.store.finishing import cancel_unstarted, end_if_past, end_job_if_exhausted
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.settling import choose_items
 from scheduler.store.starting import live_run, tell_skipped
@@ -37,13 +38,9 @@ from scheduler.store.values import (
     Peer,
     ResumeRequest,
 )
+from scheduler.store.wishes import let_go, mode_of_all, stronger, wish_in_flight
 
-_WISH_OF = {
-    PauseMode.DRAIN: None,
-    PauseMode.ITEM: Wish.HOLD,
-    PauseMode.FREEZE: Wish.FREEZE,
-    PauseMode.CANCEL: Wish.CANCEL,
-}
+_MOST_SKIPPED: Final = 1_000  # each is a step of the schedule, and a longer stretch is a pause
 _RETRYABLE = (
     RunState.PARTIAL,
     RunState.FAILED,
@@ -81,10 +78,17 @@ def pause(tx: Transaction, request: PauseRequest) -> Operated:
             f"job {job.id} is {job.status}: only an active job can be paused",
             hint="a failed job is made active by resume, a completed one by an edit",
         )
+    if request.mode is PauseMode.FREEZE and isinstance(job.definition.action, PythonAction):
+        raise Invalid(
+            f"job {job.id} is a Python handler, which cannot be frozen",
+            hint="use mode drain, item (a batch) or cancel",
+        )
+    if request.until is not None and request.until <= tx.now:
+        raise Invalid("the end of the pause has passed already", hint="name a moment to come")
     changed = _write_pause(tx, job, request)
-    wishes, cancelled = _wish_in_flight(tx, job, request.mode)
+    wishes, cancelled = wish_in_flight(tx, job, stronger(job, request.mode, mode_of_all(tx)))
     if changed or wishes or cancelled:
-        detail = {"mode": request.mode, "reason": request.note}
+        detail = {"mode": request.mode, "reason": request.note, "until": request.until}
         tx.record("pause", request.peer, job=job.id, detail=json.dumps(detail))
     return Operated(
         job=live_job(tx, job.id),
@@ -101,8 +105,9 @@ def _write_pause(tx: Transaction, job: Job, request: PauseRequest) -> bool:
     paused = job.status is JobStatus.PAUSED
     values: dict[str, object] = {
         "id": job.id,
-        "reason": PauseReason.OPERATOR,
+        "reason": _reason(job, request),
         "mode": request.mode,
+        "until": request.until,
         "by": str(request.peer),
         "note": request.note or (job.pause.note if job.pause else ""),
         "revision": tx.next_revision(),
@@ -111,35 +116,32 @@ def _write_pause(tx: Transaction, job: Job, request: PauseRequest) -> bool:
     if paused:
         written = tx.execute("change_pause", **values)
     else:
-        written = tx.execute("pause_job", now=tx.now, until=None, **values)
+        written = tx.execute("pause_job", now=tx.now, **values)
         tx.execute("forget_under_pause", job=job.id)
     if written != 1:
         raise Conflict(f"job {job.id} changed while it was to be paused", hint="look again, then repeat")
     return True
 
 
+def _reason(job: Job, request: PauseRequest) -> PauseReason:
+    """An operator's pause takes the place of one for crashes; a spent budget stays spent.
+
+    A timed one would lift itself and either of them with it, so it is refused there.
+    """
+    if job.pause is None or job.pause.reason is PauseReason.OPERATOR:
+        return PauseReason.OPERATOR
+    if request.until is not None:
+        raise Conflict(
+            f"job {job.id} is paused (reason {job.pause.reason}), which no pause with an end may lift",
+            hint="pause it without an end, or resume it first",
+        )
+    return PauseReason.BUDGET if job.pause.reason is PauseReason.BUDGET else PauseReason.OPERATOR
+
+
 def _says_the_same(pause: Pause, request: PauseRequest) -> bool:
     same_words = not request.note or request.note == pause.note
-    return pause.reason is PauseReason.OPERATOR and pause.mode is request.mode and same_words
-
-
-def _wish_in_flight(
-    tx: Transaction, job: Job, mode: PauseMode
-) -> tuple[tuple[tuple[RunId, Wish], ...], tuple[Run, ...]]:
-    """Runs in flight get the wish of the mode; those without a worker are cancelled at once."""
-    wish = _WISH_OF[mode]
-    if wish is None:
-        return (), ()
-    wishes: list[tuple[RunId, Wish]] = []
-    cancelled: list[Run] = []
-    for run in unfinished(tx, job.id):
-        if run.state in (RunState.RUNNING, RunState.RECOVERING):
-            if tx.execute("wish_run", id=run.id, wish=wish):
-                wishes.append((run.id, wish))
-        elif wish is Wish.CANCEL and run.state is not RunState.QUEUED:
-            why = "the job was paused with mode cancel"
-            cancelled.append(cancel_unstarted(tx, run, RunReason.CANCELLED, why).run)
-    return tuple(wishes), tuple(cancelled)
+    same_reason = pause.reason in (PauseReason.OPERATOR, PauseReason.BUDGET)
+    return same_reason and pause.mode is request.mode and same_words and pause.until == request.until
 
 
 def resume(tx: Transaction, request: ResumeRequest) -> Operated:
@@ -152,24 +154,39 @@ def resume(tx: Transaction, request: ResumeRequest) -> Operated:
             f"job {job.id} is completed: it has no further fire time",
             hint="edit its trigger, end_at or max_runs to make it active again",
         )
-    spans = held_back(tx, job, SkipReason.PAUSED, request.missed)
-    next_fire_at = next_from_now(tx, job) if job.enabled else None
+    done = lift(tx, job, request.missed, tx.now)
+    if done is None:
+        raise Conflict(f"job {job.id} changed while it was to be resumed", hint="look again, then repeat")
+    tx.record("resume", request.peer, job=job.id, detail=json.dumps({"missed": request.missed}))
+    return done
+
+
+def lift(
+    tx: Transaction, job: Job, missed: Missed, as_of: Micros, *, over_by: Micros | None = None
+) -> Operated | None:
+    """The job is active as of a moment, and its schedule goes on from there; None where it has changed.
+
+    Args:
+        over_by: only a timed pause whose end is not after this moment.
+    """
+    spans = held_back(tx, job, SkipReason.PAUSED, missed, as_of)
+    following = next_from_now(tx, job, as_of)
+    next_fire_at = following if job.enabled else None
     written = tx.execute(
         "resume_job",
         id=job.id,
-        held_from=None if job.enabled else job.definition.schedule.next_fire(tx.now),
+        held_from=None if job.enabled else following,
         next_fire_at=next_fire_at,
         due_at=None if next_fire_at is None else job.definition.schedule.due_at(next_fire_at),
         revision=tx.next_revision(),
         seen_revision=job.revision,
+        over_by=over_by,
     )
     if written != 1:
-        raise Conflict(f"job {job.id} changed while it was to be resumed", hint="look again, then repeat")
+        return None
     tx.execute("forget_under_pause", job=job.id)
-    wishes = tuple((RunId(row["id"]), Wish.RUN) for row in tx.all("lift_wishes", job=job.id))
-    tx.execute("release_held", job=job.id, now=tx.now)
-    tx.record("resume", request.peer, job=job.id, detail=json.dumps({"missed": request.missed}))
-    completed = end_job_if_exhausted(tx, live_job(tx, job.id))
+    wishes = let_go(tx, job)
+    completed = end_if_past(tx, live_job(tx, job.id))
     return Operated(
         job=live_job(tx, job.id),
         changed=True,
@@ -180,23 +197,34 @@ def resume(tx: Transaction, request: ResumeRequest) -> Operated:
     )
 
 
-def next_from_now(tx: Transaction, job: Job) -> Micros | None:
-    """The next slot from now, from scratch; None while a `delay` job's scheduled run is on its way."""
+def next_from_now(tx: Transaction, job: Job, as_of: Micros | None = None) -> Micros | None:
+    """The next slot from now (or from `as_of`), from scratch; None while a `delay` job's scheduled run is on
+    its way.
+
+    Slots that have their row already (passed over by `skip-next`) do not come again.
+    """
     schedule = job.definition.schedule
     if schedule.trigger.kind == "delay" and int(tx.value("other_scheduled_runs", job=job.id, id="")):
         return None
-    return schedule.next_fire(tx.now)
+    after = tx.now if as_of is None else as_of
+    if job.held_from is not None and schedule.trigger.kind != "delay":
+        after = max(after, job.held_from - 1)  # slots before it are not this incarnation's, or were told
+    following = schedule.next_fire(after)
+    told = None if following is None else tx.one("run_at", job=job.id, fire_time=following)
+    if following is None or told is None or told["generation"] != job.generation:
+        return following
+    return schedule.next_fire(max(following, told["fire_time_last"] or following))
 
 
 def held_back(
-    tx: Transaction, job: Job, reason: SkipReason, missed: Missed = Missed.SKIP
+    tx: Transaction, job: Job, reason: SkipReason, missed: Missed, as_of: Micros
 ) -> tuple[SkippedSpan, ...]:
-    """The slots that a pause or disabling held back are told as skipped, but for those that are to run."""
+    """The slots up to `as_of` that a pause held back are told as skipped, but for those that are to run."""
     first = job.held_from
-    if first is None or first > tx.now:
+    if first is None or first > as_of:
         return ()
     schedule = job.definition.schedule
-    last = max(first, schedule.last_fire(tx.now) or first)
+    last = max(first, schedule.last_fire(as_of) or first)
     wanted = _wanted_of(job, first, last, missed)
     for slot in wanted:
         _queue_catch_up(tx, job, slot)
@@ -313,7 +341,7 @@ def retry(
         id=run.id,
         now=tx.now,
         seen_claim=run.claim,
-        under_pause=job.status is not JobStatus.ACTIVE,
+        under_pause=not job.may_fire,
         added_revision=job.added_revision,
     )
     if written != 1:
@@ -325,6 +353,8 @@ def retry(
 
 def skip_next(tx: Transaction, job_id: JobId, count: int, peer: Peer) -> Operated:
     """The next `count` slots are passed over, told as skipped by the operator's hand."""
+    if not 1 <= count <= _MOST_SKIPPED:
+        raise Invalid(f"n = {count} is out of range", hint=f"write a number from 1 to {_MOST_SKIPPED}")
     job = live_job(tx, job_id)
     first = job.next_fire_at
     if first is None:

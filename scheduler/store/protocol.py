@@ -17,11 +17,12 @@ from typing import Protocol
 from scheduler.clock import Micros
 from scheduler.errors import SchedulerError
 from scheduler.model.items import Item, ItemCounts
-from scheduler.model.jobs import Job, JobId
+from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Attempt, Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict
 from scheduler.rules.recovery import ClaimSeen
+from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
 from scheduler.store.values import (
     AuditEntry,
     BeginItems,
@@ -120,8 +121,8 @@ class Reads(Protocol):
         """How many jobs and unfinished runs there are."""
         ...
 
-    async def is_all_paused(self) -> bool:
-        """All jobs are paused."""
+    async def global_pause(self) -> Pause | None:
+        """The pause of all jobs, or None where they are not paused."""
         ...
 
     async def claimed_in_group(self, group: str) -> int:
@@ -260,6 +261,18 @@ class Store(Reads, ItemVerbs, Protocol):
 
     async def resume(self, requests: Sequence[ResumeRequest]) -> list[Operated | SchedulerError]:
         """The jobs are active from now; held-back fire times are told as skipped or run, as asked."""
+        ...
+
+    async def pause_all(self, request: PauseAllRequest) -> AllOperated:
+        """All jobs are paused; the runs in flight got the wish of the mode, in the same transaction."""
+        ...
+
+    async def resume_all(self, request: ResumeAllRequest) -> AllOperated:
+        """The pause of all jobs is over; jobs that are paused by themselves stay so."""
+        ...
+
+    async def expire_pauses(self, peer: Peer) -> Expired:
+        """Timed pauses whose moment has come are lifted as of that moment; `peer` is the daemon itself."""
         ...
 
     async def cancel(self, run_id: RunId, peer: Peer) -> Cancelled:

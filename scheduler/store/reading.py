@@ -10,10 +10,11 @@ from typing import Any
 from scheduler.clock import Micros
 from scheduler.errors import NotFound, StoreUnavailable
 from scheduler.model.items import Item, ItemCounts
-from scheduler.model.jobs import Job, JobId
+from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Attempt, Run, RunId
+from scheduler.rules.planning import PauseSpan
 from scheduler.store.items import counts_of
-from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, run_of
+from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, pause_of, run_of
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
@@ -114,8 +115,9 @@ class SqliteReads:
         runs = {row["name"]: row["number"] for row in await self._all("count_runs")}
         return Counts(jobs=jobs, runs=runs)
 
-    async def is_all_paused(self) -> bool:
-        return await self._one("global_pause_open") is not None
+    async def global_pause(self) -> Pause | None:
+        row = await self._one("global_pause")
+        return None if row is None else pause_of(row)
 
     async def claimed_in_group(self, group: str) -> int:
         return int((await self._one("claimed_in_group", group_name=group))[0])
@@ -153,7 +155,7 @@ class SqliteReads:
         return item_of(row)
 
     async def item_counts(self, run_id: RunId) -> ItemCounts | None:
-        row = await self._one("item_counts", id=run_id)
+        row = await self._one("item_counts", run=run_id)
         return None if row is None else counts_of(row)
 
     async def claims(self, now: Micros) -> LiveLook:
@@ -164,12 +166,27 @@ class SqliteReads:
         return LiveLook(now=now, running=running, recovering=recovering, wedged=wedged)
 
     async def due_jobs(self, now: Micros, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
-        """Jobs on time and jobs that are late, earliest first."""
-        bounds = {"now": now, "late_before": now - late_after}
-        rows = await self._all("due_on_time", limit=limit, **bounds)
-        if late_limit > 0:
-            rows = await self._all("due_late", late_before=bounds["late_before"], limit=late_limit) + rows
-        return DueLook(now=now, jobs=tuple(job_of(row) for row in rows))
+        """Jobs on time and jobs that are late, earliest first, and the pauses that concern them."""
+
+        def look(db: sqlite3.Connection) -> DueLook:
+            def rows(name: str, **values: object) -> list[Row]:
+                return db.execute(self._queries[name], values).fetchall()
+
+            late_before = now - late_after
+            late = rows("due_late", late_before=late_before, limit=max(0, late_limit))
+            found = late + rows("due_on_time", now=now, late_before=late_before, limit=limit)
+            jobs = tuple(job_of(row) for row in found)
+            slots = [job.next_fire_at for job in jobs if job.next_fire_at is not None]
+            spans = rows("global_spans", after=min(slots)) if slots else []
+            return DueLook(
+                now=now,
+                jobs=jobs,
+                paused=tuple(PauseSpan(since=row["since"], until=row["lifted_at"]) for row in spans),
+                pause_over=bool(rows("is_pause_over", now=now)[0][0]),
+            )
+
+        found: DueLook = await self._read(look)
+        return found
 
     async def wake_after(self, after: Micros) -> Micros | None:
         """The earliest moment after `after` at which something could act by itself."""

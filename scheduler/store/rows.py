@@ -79,6 +79,18 @@ def _pause_of(row: Row) -> Pause | None:
     )
 
 
+def pause_of(row: Row) -> Pause:
+    """The pause of all jobs."""
+    return Pause(
+        reason=PauseReason.OPERATOR,
+        mode=PauseMode(row["mode"]),
+        by=row["by"],
+        note=row["note"],
+        since=row["since"],
+        until=row["until"],
+    )
+
+
 def run_of(row: Row) -> Run:
     """The run's row."""
     return Run(

@@ -53,7 +53,11 @@ def settle_item(tx: Transaction, request: SettleItem) -> tuple[Item, Run]:
     if written != 1:
         raise Conflict(_unsettleable(request.key, before))
     sums = Sums()
-    for sum_of, state in (("done", ItemState.DONE), ("failed", ItemState.FAILED), ("unknown", ItemState.UNKNOWN)):
+    for sum_of, state in (
+        ("done", ItemState.DONE),
+        ("failed", ItemState.FAILED),
+        ("unknown", ItemState.UNKNOWN),
+    ):
         setattr(sums, sum_of, (request.state is state) - (before is state))
     sums.write(tx, run.id, run.job)
     detail = {"item": request.key, "state": request.state, "was": before}
@@ -132,9 +136,13 @@ def choose_items(tx: Transaction, run: Run, wanted: Sequence[str] | None, *, fai
         failed = _choose_keys(tx, run, wanted)
         number = len(set(wanted))
     if number == 0:
-        hint = "settle the unknown items first: schedctl item RUN KEY --done|--retry|--fail" if counts.unknown else None
+        hint = (
+            "settle the unknown items first: schedctl item RUN KEY --done|--retry|--fail"
+            if counts.unknown
+            else None
+        )
         raise Conflict(f"run {run.id} has nothing to retry: {tally(counts)}", hint=hint)
-    tx.execute("choose_items", id=run.id, failed=failed, only_chosen=chosen)
+    tx.execute("choose_items", run=run.id, failed=failed, only_chosen=chosen)
     return number
 
 
@@ -145,7 +153,11 @@ def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
     if gone:
         raise NotFound(f"run {run.id} has no item {', '.join(gone[:10])}: its list was frozen when it began")
     states = {key: ItemState(row["state"]) for key, row in found.items() if row is not None}
-    refused = [f"{key} is {state}" for key, state in states.items() if state not in (ItemState.FAILED, ItemState.PENDING)]
+    refused = [
+        f"{key} is {state}"
+        for key, state in states.items()
+        if state not in (ItemState.FAILED, ItemState.PENDING)
+    ]
     if refused:
         raise Conflict(
             f"not to be retried: {', '.join(refused[:10])}",

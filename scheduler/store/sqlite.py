@@ -21,9 +21,10 @@ from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict, reconcile
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store import clockwork, defining, finishing, firing, leases, operating, settling
+from scheduler.store import clockwork, defining, finishing, firing, leases, operating, pausing, settling
 from scheduler.store.finishing import Decide
 from scheduler.store.itemstore import SqliteItemVerbs
+from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
 from scheduler.store.reading import SqliteReads
 from scheduler.store.schema import load_queries, prepare, refusal
 from scheduler.store.transaction import Transaction
@@ -193,6 +194,15 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
 
     async def resume(self, requests: Sequence[ResumeRequest]) -> list[Operated | SchedulerError]:
         return await self._each(operating.resume, requests)
+
+    async def pause_all(self, request: PauseAllRequest) -> AllOperated:
+        return await self._verb(lambda tx: pausing.pause_all(tx, request))
+
+    async def resume_all(self, request: ResumeAllRequest) -> AllOperated:
+        return await self._verb(lambda tx: pausing.resume_all(tx, request))
+
+    async def expire_pauses(self, peer: Peer) -> Expired:
+        return await self._verb(lambda tx: pausing.expire(tx, peer))
 
     async def apply(self, changes: Sequence[DefinitionChange]) -> list[Operated | SchedulerError]:
         return await self._each(defining.apply, changes)

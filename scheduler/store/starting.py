@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job, JobId
+from scheduler.model.jobs import Job, JobId, JobStatus
 from scheduler.model.runs import Grant, Run, RunId, RunState, RunTrigger, SkipReason, new_run_id
 from scheduler.rules.planning import Occupancy, SkippedSpan, missed_span
 from scheduler.store.rows import run_of
@@ -152,13 +152,29 @@ def tell_skipped(tx: Transaction, job: Job, span: SkippedSpan) -> None:
     )
 
 
-def tell_passed(tx: Transaction, job: Job, first: Micros, reason: SkipReason, note: str = "") -> SkippedSpan:
-    """Every fire time of the job from the slot `first`, which is past, up to now is explained by one row."""
+def tell_unfired(
+    tx: Transaction, job: Job, otherwise: SkipReason, note: str = "", *, until: Micros | None = None
+) -> None:
+    """Fire times of the job that passed and that no look has found are told by one row (I13).
+
+    Those that a pause or disabling held back are told as such, those that were just due as `otherwise`.
+
+    Args:
+        until: the last moment that counts; by default now.
+    """
+    first = job.next_fire_at if job.held_from is None else job.held_from
+    end = tx.now if until is None else until
+    if first is None or first > end:
+        return
     schedule = job.definition.schedule
-    last = max(first, schedule.last_fire(tx.now) or first)
-    span = missed_span(schedule, first, last, reason, note)
+    last = max(first, schedule.last_fire(end) or first)
+    if job.status is JobStatus.PAUSED:
+        span = missed_span(schedule, first, last, SkipReason.PAUSED)
+    elif not job.enabled:
+        span = missed_span(schedule, first, last, SkipReason.DISABLED)
+    else:
+        span = missed_span(schedule, first, last, otherwise, note)
     tell_skipped(tx, job, span)
-    return span
 
 
 def one_skipped(reason: SkipReason, fire_time: Micros, note: str) -> SkippedSpan:

@@ -106,7 +106,8 @@ class Transaction:
             command=peer.command,
             detail=detail,
         )
-        self.execute("record_change", kind="run" if run else "job", id=run or job or "")
+        kind = "run" if run else "job" if job else "all"
+        self.execute("record_change", kind=kind, id=run or job or "")
 
 
 def as_ours(error: Exception) -> SchedulerError:

@@ -24,7 +24,7 @@ from scheduler.model.runs import (
     RunId,
     Wish,
 )
-from scheduler.rules.planning import SkippedSpan
+from scheduler.rules.planning import PauseSpan, SkippedSpan
 from scheduler.rules.reconcile import Decision
 from scheduler.rules.recovery import ClaimSeen
 
@@ -158,12 +158,17 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequest:
-    """Pause one job."""
+    """Pause one job.
+
+    Attributes:
+        until: when it lifts itself, or None.
+    """
 
     job_id: JobId
     mode: PauseMode
     peer: Peer
     note: str = ""
+    until: Micros | None = None
 
 
 class Missed(StrEnum):
@@ -250,10 +255,17 @@ class LiveLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueLook:
-    """What is due: jobs whose `due_at` has come, and the earliest moment at which something else may act."""
+    """What is due: jobs whose `due_at` has come, and what a plan for them has to know.
+
+    Attributes:
+        paused: pauses of all jobs that are over and may have held a slot of these jobs, oldest first.
+        pause_over: some timed pause has come to its end.
+    """
 
     now: Micros
     jobs: tuple[Job, ...]
+    paused: tuple[PauseSpan, ...] = ()
+    pause_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

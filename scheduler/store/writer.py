@@ -155,7 +155,7 @@ class Writer:
             self._wait = min(2 * self._wait, _LONGEST_WAIT)
 
     def _is_over(self, request: _Request[Any], now: Micros, *, hopeless: bool) -> bool:
-        """The request waits no longer. Outcomes wait for ever, but a closing store waits for nobody so long."""
+        """The request waits no longer: its patience ended, trying is hopeless, or the store must close."""
         if self._close_by is not None and now >= self._close_by:
             return True
         return request.give_up_at is not None and (hopeless or now >= request.give_up_at)

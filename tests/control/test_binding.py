@@ -9,11 +9,13 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scheduler.control import binding
 from scheduler.control.binding import Bound, adopt, bind
 from scheduler.errors import AlreadyServed, ConfigError
 
@@ -184,9 +186,19 @@ class TestPredecessor:
 
         assert path.read_text() == "precious"
 
-    def test_two_that_start_at_once_do_not_take_one_another_for_stale(self, folder: Path) -> None:
+    def test_two_that_start_at_once_do_not_take_one_another_for_stale(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Of many simultaneous starts on a stale socket exactly one gets it, and keeps it."""
         path = folder / "control.sock"
+        look = binding._is_served  # noqa: SLF001 - the race is between this look and what follows it
+
+        def look_and_linger(place: Path) -> bool:
+            served = look(place)
+            time.sleep(0.1)
+            return served
+
+        monkeypatch.setattr(binding, "_is_served", look_and_linger)
         with somebody_listens(path):
             pass
         start = threading.Barrier(8)

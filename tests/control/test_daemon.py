@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import scheduler
+from scheduler.errors import StoreUnavailable
 from scheduler.store.sqlite import FILE_NAME
 from tests.control.support.client import Client
 from tests.control.support.serving import Daemon
@@ -149,6 +150,21 @@ class TestDraining:
 
 
 class TestStore:
+    @pytest.mark.parametrize("trouble", ["refuses", "hangs"])
+    async def test_reads_do_not_depend_on_recovery(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch, trouble: str
+    ) -> None:
+        """A look at dead claims that fails, or takes long, does not keep a read from its answer."""
+
+        async def look(_: object) -> None:
+            if trouble == "refuses":
+                raise StoreUnavailable("disk full")
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr("scheduler.control.facade.Facade.look", look)
+        async with asyncio.timeout(10):
+            assert (await client.get("/v1/jobs/nightly")).status == 200
+
     @pytest.mark.slow
     async def test_a_store_that_cannot_be_written_is_told_and_still_read(self, daemon: Daemon) -> None:
         """While another process holds the write lock verbs answer 503 and reads answer at once (I14)."""

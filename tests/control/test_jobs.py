@@ -172,9 +172,8 @@ class TestPause:
     @pytest.mark.parametrize(
         ("body", "keys"),
         [
-            ({"mode": "item"}, ["mode"]),
-            ({"mode": "freeze", "for": "1h"}, ["mode", "for"]),
-            ({"until": "2030-01-01T00:00:00Z"}, ["until"]),
+            ({"for": "1h"}, ["for"]),
+            ({"until": "2030-01-01T00:00:00Z", "for": 60}, ["until", "for"]),
         ],
     )
     async def test_what_is_not_supported_yet_is_refused(
@@ -258,13 +257,6 @@ class TestRun:
             await client.value("/v1/jobs")
 
         assert await client.value("/v1/jobs/nightly") == before
-
-    async def test_a_new_run_of_a_batch_is_not_supported_yet(self, client: Client) -> None:
-        """`new` is refused, not ignored."""
-        answer = await client.post("/v1/jobs/nightly/run", {"new": True})
-
-        assert answer.status == 422
-        assert "not supported yet" in answer.json["detail"]
 
 
 class TestTimes:

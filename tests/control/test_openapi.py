@@ -22,6 +22,8 @@ ROUTES = {
     "/v1/runs/{id}/cancel": {"post"},
     "/v1/runs/{id}/retry": {"post"},
     "/v1/runs/{id}/retry-now": {"post"},
+    "/v1/runs/{id}/items": {"get"},
+    "/v1/runs/{id}/items/{key}": {"post"},
     "/v1/runs/{id}/output": {"get"},
     "/v1/preview": {"post"},
     "/v1/reload": {"post"},

@@ -22,9 +22,10 @@ JOBS = """
     [jobs.slow]
     manual = true
     shell = "echo begun; sleep 0.5; echo done"
-    [jobs.endless]
+    [jobs.patient]
     manual = true
-    shell = "echo begun; sleep 60"
+    shell = "echo begun; exit 1"
+    retry = { attempts = 1, delay = "1h" }
 """
 
 
@@ -85,8 +86,9 @@ async def test_following_shows_lines_as_they_come_and_ends_with_the_run(jobs: Da
 
 
 async def test_following_ends_when_the_server_stops(jobs: Daemon) -> None:
-    """A client that follows a run gets a whole answer when the daemon stops, and does not delay it."""
-    run = await jobs.run("endless")
+    """A client that follows a run which outlives the daemon gets a whole answer, and delays nothing."""
+    run = await jobs.run("patient")
+    await jobs.until_run(run, "waiting")
     async with connected(jobs.client.path) as wire:
         await wire.send(request("GET", f"/v1/runs/{run}/output?follow=true"))
         await wire.reader.readuntil(b"begun\n\r\n")

@@ -140,13 +140,13 @@ class TestVerbs:
         assert (await jobs.client.post(f"/v1/runs/{waiting['id']}/retry-now")).status == 200
         assert (await jobs.until_run(waiting["id"], "failed"))["attempt"] == 2
 
-    async def test_a_retry_of_items_is_not_supported_yet(self, jobs: Daemon) -> None:
-        """`items` is refused, not ignored."""
+    async def test_a_run_without_items_has_none_to_retry(self, jobs: Daemon) -> None:
+        """A choice of items is refused where there are none, not ignored."""
         bad = await jobs.until_run(await jobs.run("bad"), "failed")
-        answer = await jobs.client.post(f"/v1/runs/{bad['id']}/retry", {"items": "failed"})
 
-        assert answer.status == 422
-        assert "not supported yet" in answer.json["detail"]
+        for items in ("failed", ["one"]):
+            answer = await jobs.client.post(f"/v1/runs/{bad['id']}/retry", {"items": items})
+            assert (answer.status, answer.json["code"]) == (409, "conflict")
 
     @pytest.mark.parametrize("verb", ["cancel", "retry", "retry-now"])
     async def test_a_verb_on_no_run_is_told_as_such(self, client: Client, verb: str) -> None:

@@ -23,12 +23,14 @@ from scheduler.telemetry import get_logger
 from tests.control.support.client import Client
 from tests.support.executors import until
 
+PIECES = {"/stream": b"tick\n", "/flood": b"x" * 100_000}
+
 
 class Small:
     """An application of few words.
 
     `/size` tells the size of the body, `/held` does so once `gate` is open, `/large` answers as many bytes as
-    its query says, `/stream` goes on until it is told to end.
+    its query says, `/stream` and `/flood` go on until they are told to end.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -36,6 +38,7 @@ class Small:
         self.arrived = asyncio.Event()
         self.done: list[str] = []
         self.peers: list[Any] = []
+        self.was_cancelled = False
         self._ended = asyncio.Event()
         self._intake = Intake(self._answer, SystemClock(), limits.body)
 
@@ -50,16 +53,23 @@ class Small:
         self.peers.append(scope["state"]["peer"])
         said = str(len(body)).encode()
         if scope["path"] == "/held":
-            self.arrived.set()
-            await self.gate.wait()
+            await self._hold()
         elif scope["path"] == "/large":
             said = b"x" * int(scope["query_string"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        while scope["path"] == "/stream" and not self._ended.is_set():
-            await send({"type": "http.response.body", "body": b"tick\n", "more_body": True})
+        while (piece := PIECES.get(scope["path"])) and not self._ended.is_set():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0.01)
         await send({"type": "http.response.body", "body": said})
         self.done.append(scope["path"])
+
+    async def _hold(self) -> None:
+        self.arrived.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
 
 
 @asynccontextmanager

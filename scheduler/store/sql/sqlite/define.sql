@@ -2,11 +2,11 @@
 -- A new job.
 INSERT INTO jobs (
     id, definition, definition_revision, added_revision, revision, origin, origin_file, enabled,
-    group_name, max_running, priority, status, next_fire_at, due_at
+    group_name, max_running, priority, status, held_from, next_fire_at, due_at
 )
 VALUES (
     :id, :definition, :revision, :revision, :revision, :origin, :origin_file, :enabled,
-    :group_name, :max_running, :priority, 'active', :next_fire_at, :due_at
+    :group_name, :max_running, :priority, 'active', :held_from, :next_fire_at, :due_at
 );
 
 -- name: restore_job
@@ -78,7 +78,7 @@ UPDATE jobs
 SET removed_at          = :now,
     definition_revision = :revision,
     revision            = :revision,
-    held_from           = coalesce(held_from, next_fire_at),
+    held_from           = NULL,
     next_fire_at        = NULL,
     due_at              = NULL
 WHERE id = :id

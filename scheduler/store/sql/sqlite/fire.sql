@@ -197,7 +197,9 @@ WHERE id = :id
 -- name: next_wake
 -- The earliest moment after :after at which something could act by itself.
 SELECT min(moment) FROM (
-    SELECT min(due_at) AS moment FROM jobs WHERE due_at > :after
+    SELECT min(due_at) AS moment FROM jobs
+    WHERE due_at > :after
+      AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
     UNION ALL
     SELECT min(runs.ready_at)
     FROM runs JOIN jobs ON jobs.id = runs.job
@@ -206,8 +208,12 @@ SELECT min(moment) FROM (
       AND runs.wish = 'run'
       AND jobs.removed_at IS NULL
       AND (jobs.status = 'active' OR runs.under_pause = 1)
-)
-WHERE NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL);
+      AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
+    UNION ALL
+    SELECT min(pause_until) FROM jobs WHERE pause_until > :after AND removed_at IS NULL
+    UNION ALL
+    SELECT until FROM global_pauses WHERE lifted_at IS NULL AND until > :after
+);
 
 -- name: global_pause_open
 -- Whether all jobs are paused.

@@ -18,12 +18,13 @@ WHERE id = :id
   AND revision = :seen_revision;
 
 -- name: change_pause
--- A pause on a paused job: mode and words are the newest, since when it holds stays.
+-- A pause on a paused job: mode, words and end are the newest, since when it holds stays.
 UPDATE jobs
 SET pause_reason = :reason,
     pause_mode   = :mode,
     pause_by     = :by,
     pause_note   = :note,
+    pause_until  = :until,
     revision     = :revision
 WHERE id = :id
   AND removed_at IS NULL
@@ -31,7 +32,7 @@ WHERE id = :id
   AND revision = :seen_revision;
 
 -- name: resume_job
--- The job is active again, from now; its counters start anew.
+-- The job is active again; its counters start anew. A pause that lifts itself must still be the timed one.
 UPDATE jobs
 SET status       = 'active',
     pause_reason = NULL,
@@ -49,7 +50,8 @@ SET status       = 'active',
 WHERE id = :id
   AND removed_at IS NULL
   AND status IN ('paused', 'failed')
-  AND revision = :seen_revision;
+  AND revision = :seen_revision
+  AND (:over_by IS NULL OR pause_until <= :over_by);
 
 -- name: wish_run
 -- What the operator wants of one run; `cancel` is never taken back.

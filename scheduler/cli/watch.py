@@ -1,0 +1,156 @@
+"""`watch`: how far a run is, as a bar on a terminal and as lines elsewhere, until it has ended.
+
+Watching is only looking: whoever stops it ends no run, and a daemon that restarts meanwhile is asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from typing import Final
+
+import click
+
+from scheduler.cli.connection import segment
+from scheduler.cli.screen import run_cell, warn
+from scheduler.cli.selection import complete_run, run_of
+from scheduler.cli.session import Session, client_verb
+from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
+from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
+from scheduler.errors import ClientTimeout, DaemonUnreachable
+
+_ENDED: Final = frozenset(
+    {"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"}
+)
+_LOOK_EVERY: Final[Micros] = 500 * MILLISECOND
+_RATE_OVER: Final[Micros] = 60 * SECOND
+_BAR: Final = 24
+_INTERRUPTED: Final = 130
+
+
+@click.command("watch")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@client_verb
+def watch_verb(session: Session, run: str) -> int:
+    """Follow a run to its end: done, failed, unknown, rate, time left, cost; exit 0 or 1 by its outcome."""
+    id = str(run_of(session, run)["id"])
+    watch = _Watch(session, id)
+    try:
+        ended = watch.follow()
+    except KeyboardInterrupt:
+        warn(f"stopped watching; run {id} goes on")
+        return _INTERRUPTED
+    finally:
+        watch.close()
+    if not session.screen.json_wanted:
+        session.screen.line(
+            escape(ended.get("job", "?")),
+            f"run {escape(id)}",
+            run_cell(escape(ended.get("state", "?")), outcome(ended)),
+        )
+    return 0 if ended.get("state") == "succeeded" else 1
+
+
+class Rate:
+    """Items ended per second over the last minute, from what was seen."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[Micros, int]] = deque()
+
+    def see(self, at: Micros, ended: int) -> float | None:
+        """The rate now; None while nothing can be said."""
+        self._seen.append((at, ended))
+        while at - self._seen[0][0] > _RATE_OVER:
+            self._seen.popleft()
+        first_at, first = self._seen[0]
+        if at <= first_at or ended <= first:
+            return None
+        return (ended - first) / ((at - first_at) / SECOND)
+
+
+class _Watch:
+    def __init__(self, session: Session, id: str) -> None:
+        self._session = session
+        self._id = id
+        self._clock = SystemClock()
+        self._began_at = self._clock.monotonic()
+        self._rate = Rate()
+        self._last = ""
+        self._bar_stands = False
+
+    def follow(self) -> Json:
+        """The run, ended; how far it was has been shown meanwhile.
+
+        Raises:
+            ClientTimeout: it did not end within `--timeout`.
+            DaemonUnreachable: the daemon went away and did not come back.
+        """
+        seen_at = self._clock.monotonic()
+        run: Json = {}
+        while True:
+            try:
+                run = self._session.control.get(f"/v1/runs/{segment(self._id)}").body
+                seen_at = self._clock.monotonic()
+                self._show(run)
+            except DaemonUnreachable:
+                if self._clock.monotonic() - seen_at > self._session.control.timeout:
+                    raise
+            if run.get("state") in _ENDED:
+                return run
+            limit = self._session.limit
+            if limit is not None and self._clock.monotonic() - self._began_at >= limit:
+                raise ClientTimeout(
+                    f"watched {duration(limit)}, and run {self._id} is still {run.get('state')}"
+                )
+            threading.Event().wait(_LOOK_EVERY / SECOND)
+
+    def close(self) -> None:
+        """The bar is left as it stands; what comes next begins on a line of its own."""
+        if self._bar_stands:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._bar_stands = False
+
+    def _show(self, run: Json) -> None:
+        screen = self._session.screen
+        told = run.get("progress") or {}
+        ended = sum(told.get(key) or 0 for key in ("done", "failed", "unknown"))
+        rate = self._rate.see(self._clock.monotonic(), ended)
+        text = _line(run, told, ended, rate)
+        if screen.json_wanted:
+            shown = {key: run.get(key) for key in ("id", "job", "state", "reason", "progress", "cost")}
+            if str(shown) != self._last:
+                screen.record(shown)
+            self._last = str(shown)
+        elif screen.is_terminal:
+            self._draw(f"{_bar(told, ended)} {text}")
+        elif (facts := f"{run.get('state')} {progress(run)}") != self._last:
+            screen.line(text)
+            self._last = facts
+
+    def _draw(self, text: str) -> None:
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+        sys.stdout.write(f"\r\x1b[K{text[: max(width - 1, 20)]}")
+        sys.stdout.flush()
+        self._bar_stands = True
+
+
+def _bar(told: Json, ended: int) -> str:
+    total = told.get("total") or 0
+    filled = _BAR * min(ended, total) // total if total else 0
+    return "█" * filled + "░" * (_BAR - filled)
+
+
+def _line(run: Json, told: Json, ended: int, rate: float | None) -> str:
+    """`running 7/24, 1 failed  2.3/s  7 s left  0.7  ch7: asking`."""
+    took, total, cost = elapsed(run), told.get("total"), run.get("cost")
+    said = [str(run.get("state", "?")), progress(run), "" if took is None else f"after {duration(took)}"]
+    if rate is not None and run.get("state") == "running":
+        said.append(f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min")
+        if total:
+            said.append(f"{duration(round((total - ended) / rate * SECOND))} left")
+    if cost is not None:
+        said.append(f"cost {cost:g}")
+    return escape("  ".join(part for part in said if part))

@@ -1,0 +1,48 @@
+"""Why a job is not running, as an answer: the reason of `scheduler.rules.why`, or the row of a past fire time."""
+
+from __future__ import annotations
+
+from scheduler.clock import Micros
+from scheduler.control.ports import Why
+from scheduler.model.jobs import Job, JobId
+from scheduler.model.runs import RunId
+from scheduler.rules.why import Blocked
+from scheduler.store.protocol import Reads
+
+
+def explained(job_id: JobId, found: Blocked) -> Why:
+    """The reason, as the API's answer."""
+    return Why(
+        job=job_id,
+        blocked=found.is_blocked,
+        code=found.code,
+        message=found.message,
+        since=found.since,
+        next_possible_at=found.next_possible_at,
+        run_id=None if found.run_id is None else RunId(found.run_id),
+    )
+
+
+async def explained_then(reads: Reads, job: Job, at: Micros) -> Why:
+    """What became of one fire time, from the row that explains it."""
+    run = await reads.run_at(job.id, at)
+    if run is None:
+        return Why(job=job.id, blocked=False, code="no_record", message=_no_record(job, at))
+    reason = f" ({run.reason})" if run.reason else ""
+    note = f": {run.message}" if run.message else ""
+    return Why(
+        job=job.id,
+        blocked=run.state == "skipped",
+        code=run.reason or run.state,
+        message=f"{run.state}{reason}{note}",
+        since=run.started_at or run.queued_at,
+        run_id=run.id,
+    )
+
+
+def _no_record(job: Job, at: Micros) -> str:
+    if job.definition.schedule.last_fire(at) != at:
+        return "this is no fire time of the job as it is defined now"
+    if job.next_fire_at is not None and at >= job.next_fire_at:
+        return "this fire time is still to come"
+    return "nothing is recorded of this fire time: it lies before the job was added, or its row was pruned"

@@ -1,0 +1,78 @@
+"""Issue 3, point 4, once on the real daemon: its wall clock is set with libfaketime while it runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+
+_LIBRARY = next(
+    iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None
+)
+_JOBS = """
+[jobs.each-second]
+every = "1s"
+command = ["true"]
+
+[jobs.hourly]
+every = "1h"
+command = ["true"]
+
+[jobs.live]
+manual = true
+shell = "while [ ! -e '{here}/go' ]; do sleep 0.05; done"
+timeout = "10m"
+"""
+
+pytestmark = pytest.mark.skipif(_LIBRARY is None, reason="libfaketime is not installed (apt: faketime)")
+
+
+def _set_clock(daemon: Daemon, offset: str) -> None:
+    """The wall clock of the daemon, and of nothing else, is the machine's plus `offset`."""
+    fresh = daemon.path("clock.new")
+    fresh.write_text(f"{offset}\n")
+    fresh.rename(daemon.path("clock"))
+
+
+@pytest.mark.parametrize("hours", [1, -1], ids=["forward", "back"])
+def test_wall_clock_that_is_set_by_an_hour(hours: int) -> None:
+    """It is noticed within a look; regular jobs go on, no slot runs twice, a live run stays, nothing is negative."""
+    daemon = Daemon(_JOBS, lease="3s", heartbeat="500ms")
+    _set_clock(daemon, "+0")
+    daemon._env.update(  # noqa: SLF001 - the environment of the process is this test's own business
+        LD_PRELOAD=str(_LIBRARY),
+        FAKETIME_TIMESTAMP_FILE=str(daemon.path("clock")),
+        FAKETIME_DONT_FAKE_MONOTONIC="1",
+        FAKETIME_NO_CACHE="1",
+    )
+    with daemon:
+        live = daemon.run("live")
+        daemon.until(lambda: len(daemon.runs("each-second")) >= 2)
+        before = len(daemon.runs("each-second"))
+        hourly = len(daemon.runs("hourly"))
+        _set_clock(daemon, f"{hours:+d}h")
+        told = daemon.until(lambda: daemon.events("clock_stepped"), seconds=40)[0]
+        assert abs(told["seconds"] - 3600 * hours) < 60
+        daemon.until(lambda: _executed(daemon, before) >= 3)
+        if hours > 0:
+            daemon.until(lambda: len(daemon.runs("hourly")) > hourly)
+        assert daemon.run_of(live)["state"] == "running"
+        daemon.open_gate("go")
+        row = daemon.ended(live)
+        assert (row["state"], row["claim"]) == ("succeeded", 1)
+        assert daemon.told("run_succeeded", run_id=live)["seconds"] >= 0
+        rows = [row for row in daemon.runs("each-second") if row["state"] == "succeeded"]
+        if hours > 0:
+            times = [row["fire_time"] for row in rows]
+            assert len(times) == len(set(times))
+        assert all(
+            datetime.fromisoformat(row["finished_at"]) >= datetime.fromisoformat(row["started_at"])
+            for row in rows[-3:]
+        )
+
+
+def _executed(daemon: Daemon, before: int) -> int:
+    return sum(row["state"] == "succeeded" for row in daemon.runs("each-second")[before:])
