@@ -22,7 +22,7 @@ PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint fix bench lock clean install uninstall
+.PHONY: help run test soak lint fix bench man schemas lock clean install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains 
 
 test: lint ## check format, lint, types and import contracts, then run all tests with coverage
 	$(BIN)/pytest -n auto --maxprocesses 4 --cov
+
+soak: $(DEV) ## kill the daemon 200 times in the middle of billed batches (many minutes)
+	SCHEDULERD_KILLS=200 $(BIN)/pytest tests/daemon/test_batch_kill.py
 
 lint: $(DEV)
 	$(BIN)/ruff check
@@ -46,6 +49,12 @@ fix: $(DEV) ## format, and repair what the linter can
 
 bench: $(DEV) ## run the benchmarks
 	@for script in benchmarks/*.py; do echo "== $$script" && $(BIN)/python $$script || exit 1; done
+
+man: $(RUNTIME) ## write the manual pages of schedctl into build/man, from its help
+	$(BIN)/python scripts/manpages.py
+
+schemas: $(RUNTIME) ## write docs/schemas, from the models of the control API
+	$(BIN)/python scripts/schemas.py
 
 lock: $(DEV) ## choose the newest allowed versions and write both locks anew
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade -o requirements.lock pyproject.toml

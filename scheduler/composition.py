@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,9 +22,11 @@ from scheduler.engine.claims import Claims
 from scheduler.engine.clearing import ClearingExecutor
 from scheduler.engine.drain import Drain
 from scheduler.engine.engine import Engine
+from scheduler.engine.eventring import EventRing
 from scheduler.engine.itemdesk import StoreDesk
 from scheduler.engine.loopwatch import LoopWatch
 from scheduler.engine.operations import Operations
+from scheduler.engine.pauses import AllJobs
 from scheduler.engine.ports import Liveness
 from scheduler.engine.recovery import Recoverer
 from scheduler.engine.reporting import Reporter
@@ -44,7 +46,7 @@ from scheduler.executors.warden import Warden
 from scheduler.executors.wards import Guard
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobId
-from scheduler.model.runs import new_owner_id
+from scheduler.model.runs import OwnerId
 from scheduler.model.triggers import load_zone
 from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant
@@ -71,6 +73,8 @@ class Surface:
     clock: Clock
     log: Logger
     notifier: Notifier
+    owner: OwnerId
+    ring: EventRing
     spawner: Spawner
 
 
@@ -109,7 +113,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     settings, clock, log = given.settings, given.clock, given.log
     metrics = Metrics()
     claimant = Claimant(
-        owner=this_owner(new_owner_id()),
+        owner=this_owner(given.owner),
         lease=settings.lease,
         max_running=settings.max_running,
         groups=dict(settings.groups),
@@ -237,6 +241,9 @@ def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[
     )
     facade = Facade(
         operations=operations,
+        all_jobs=AllJobs(
+            store=store, claims=parts.claims, writeback=parts.writeback, wake=parts.engine.wake, log=given.log
+        ),
         reloader=reloader,
         store=store,
         claimant=parts.claimant,
@@ -246,7 +253,12 @@ def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[
     return Edges(
         operations=operations,
         reloader=reloader,
-        server=ControlServer(_make_app(given, store, parts, facade), given.socket, activated=given.activated),
+        server=ControlServer(
+            _make_app(given, store, parts, facade),
+            given.socket,
+            activated=given.activated,
+            group=given.settings.socket_group,
+        ),
     )
 
 
@@ -259,10 +271,26 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
             outputs=OutputFiles(given.state / _OUTPUT),
             parse_definition=lambda job_id, table: parse_definition(job_id, table, settings),
             render_metrics=parts.metrics.render,
-            gatekeeper=Gatekeeper(store_id=store.store_id, own_uid=os.geteuid(), daemon_pid=os.getpid()),
+            gatekeeper=_make_gatekeeper(given, store, parts.reporter),
+            ring=given.ring,
             clock=given.clock,
             zone=load_zone(settings.timezone).info,
         )
+    )
+
+
+def _make_gatekeeper(given: Surface, store: Store, reporter: Reporter) -> Gatekeeper:
+    async def controllers() -> Mapping[int, int]:
+        await reporter.flush()  # a run that asks at once is known by then
+        return await store.controllers()
+
+    return Gatekeeper(
+        store_id=store.store_id,
+        own_uid=os.geteuid(),
+        daemon_pid=os.getpid(),
+        roles=given.settings.roles,
+        controllers=controllers,
+        log=given.log,
     )
 
 

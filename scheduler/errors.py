@@ -7,7 +7,7 @@ status and the exit code of schedctl, so that the three never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,6 +105,22 @@ class AlreadyRunning(Conflict):
     def __init__(self, message: str, *, run_id: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.run_id = run_id
+
+
+class AlreadyDone(Conflict):
+    """A request with this key was carried out before; what was answered then is answered again.
+
+    Attributes:
+        key: the `Idempotency-Key`.
+        request: digest of the request that was carried out.
+        recorded: its answer: status, headers, body.
+    """
+
+    def __init__(self, key: str, request: str, recorded: tuple[int, Mapping[str, str], str]) -> None:
+        super().__init__(f"a request with the key {key} was carried out before")
+        self.key = key
+        self.request = request
+        self.recorded = recorded
 
 
 class Stale(Conflict):

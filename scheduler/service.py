@@ -20,13 +20,15 @@ from scheduler.clock import SECOND, Clock, Micros, rfc3339, seconds
 from scheduler.composition import Edges, Machinery, Surface, make_edges, make_machinery
 from scheduler.config.settings import Settings
 from scheduler.control.ports import StatusFacts
+from scheduler.engine.eventring import EventRing, Tee
 from scheduler.engine.health import StoreHealth
+from scheduler.engine.pauses import own_peer
 from scheduler.errors import SchedulerError
 from scheduler.executors.spawn import Spawner
 from scheduler.model.jobs import JobStatus
+from scheduler.model.runs import new_owner_id
 from scheduler.model.triggers import load_zone
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
-from scheduler.store.values import Peer
 from scheduler.systemd import Lifeline, Notifier, watchdog_interval
 from scheduler.telemetry import Event, Logger
 
@@ -53,6 +55,9 @@ class Service:
         activated: int | None = None,
     ) -> None:
         notifier = Notifier(clock)
+        owner = new_owner_id()
+        ring = EventRing(owner, clock)
+        log = Tee(log, ring)
         self._given = Surface(
             settings=settings,
             state=state,
@@ -61,6 +66,8 @@ class Service:
             clock=clock,
             log=log,
             notifier=notifier,
+            owner=owner,
+            ring=ring,
             spawner=Spawner(),
         )
         self._lifeline = Lifeline(
@@ -107,7 +114,7 @@ class Service:
             self._reload_wanted = False
             self._given.notifier.reloading()
             try:
-                await self._edges.reloader.reload(_own_peer())
+                await self._edges.reloader.reload(own_peer())
             except SchedulerError as error:
                 self._given.log.error(Event.CONFIG_REJECTED, message=str(error))  # noqa: TRY400 - no bug of ours
             finally:
@@ -161,7 +168,7 @@ class Service:
         parts.claimant.serial = deaths >= _REPEATED_DEATHS
         await parts.wall_watch.start()
         await parts.claims.take_over()
-        await self._edges.reloader.reload(_own_peer())
+        await self._edges.reloader.reload(own_peer())
         await self._edges.server.start()
         parts.timer.start()
         parts.timer.every("broken-jobs", _BROKEN_LOOK, parts.broken_watch.look)
@@ -261,8 +268,3 @@ class Service:
         self._parts.engine.wake()
         tick_ok = self._stop.is_set() or now - parts.engine.last_tick < _HEALTHY_TICK
         return tick_ok and now - parts.claims.last_try < _HEALTHY_BEATS + 3 * self._given.settings.heartbeat
-
-
-def _own_peer() -> Peer:
-    """The daemon as the author of what it does by itself."""
-    return Peer(uid=os.getuid(), gid=os.getgid(), pid=os.getpid(), command="schedulerd")

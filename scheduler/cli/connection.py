@@ -25,6 +25,10 @@ from scheduler.errors import ClientTimeout, DaemonUnreachable, Forbidden, Schedu
 DEFAULT_TIMEOUT: Final[Micros] = 10 * SECOND
 
 
+class NobodyListens(DaemonUnreachable):
+    """No socket has a daemon behind it: nothing was asked of anybody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """An answer that said yes."""
@@ -73,10 +77,17 @@ class Control:
             if cursor is None:
                 return
 
-    def stream(self, path: str, **query: object) -> Iterator[bytes]:
-        """The bytes of a text answer as they come; the timeout counts from the last sign of life."""
-        with self._exchange("GET", _target(path, query)) as answer:
+    def stream(self, path: str, *, patience: Micros | None = None, **query: object) -> Iterator[bytes]:
+        """The bytes of a text answer as they come; the timeout counts from the last sign of life.
+
+        Args:
+            patience: how long the next sign of life may take, where that is not the timeout of a call.
+        """
+        with self._exchange("GET", _target(path, query), patience=patience) as answer:
             yield from answer.pieces(patient=True)
+
+    def close(self) -> None:
+        """Nothing is kept between calls."""
 
     def _call(
         self,
@@ -92,17 +103,24 @@ class Control:
 
     @contextlib.contextmanager
     def _exchange(
-        self, method: str, target: str, body: Json | None = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        target: str,
+        body: Json | None = None,
+        headers: dict[str, str] | None = None,
+        *,
+        patience: Micros | None = None,
     ) -> Iterator[Answer]:
         """An answer that said yes; inside, its body may be read before the deadline.
 
         Raises:
             SchedulerError: the one that the daemon answered with, or what went wrong on the way.
         """
-        deadline = Deadline(self.timeout)
+        waits = patience or self.timeout
+        deadline = Deadline(waits)
         connected, place = self._connect(deadline)
         data = None if body is None else json.dumps(body).encode()
-        with connected, _translated(f"{method} {target} on {place}", self.timeout):
+        with connected, _translated(f"{method} {target} on {place}", waits):
             answer = Answer(connected, deadline, request(method, target, headers or {}, data))
             if answer.status >= 400:
                 raise _refusal(answer)
@@ -113,7 +131,7 @@ class Control:
 
         Raises:
             Forbidden: nobody else listens, and one of the sockets may not be opened by this user.
-            DaemonUnreachable: nobody listens.
+            NobodyListens: as it says.
         """
         tried, forbidden = [], None
         for place in self._sockets:
@@ -130,8 +148,8 @@ class Control:
                 f"you may not open the control socket {forbidden}",
                 hint="become root, or a member of its group (schedulerd) and log in again",
             )
-        raise DaemonUnreachable(
-            f"no daemon answers; tried {', '.join(tried)}",
+        raise NobodyListens(
+            f"no daemon answers; tried {', '.join(tried) or 'no socket'}",
             hint="start it (systemctl start schedulerd, or schedulerd --config FILE), "
             "or name its socket with --socket PATH or SCHEDULER_SOCKET",
         )
@@ -191,7 +209,7 @@ def _why(refused: OSError) -> str:
 
 def _target(path: str, query: Json) -> str:
     given = {key: value for key, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
 def _refusal(answer: Answer) -> SchedulerError:

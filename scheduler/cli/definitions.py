@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
-from scheduler.cli.connection import segment
+from scheduler.cli.connection import Reply, segment
 from scheduler.cli.screen import Cell, Screen, job_cell
 from scheduler.cli.selection import complete_job, explained, for_each
 from scheduler.cli.session import Session, client_verb
 from scheduler.cli.wording import Json, escape, job_state, moment
 from scheduler.errors import Invalid, NotFound, Stale
 
-_file = click.option(
-    "--file",
-    "file",
-    required=True,
-    metavar="FILE",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    help="The table of the job, as TOML or JSON; - is stdin.",
-)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _file(text: str, *, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    kind = click.Path(dir_okay=False, allow_dash=True)
+    return click.option("--file", "file", required=required, metavar="FILE", type=kind, help=text)
+
+
+_TABLE: Final = "The table of the job, as TOML or JSON; - is stdin"
 
 
 @click.command("add")
 @click.argument("id")
-@_file
+@_file(f"{_TABLE}.", required=True)
 @client_verb
 def add_verb(session: Session, id: str, file: str) -> int:
     """Create job ID from the table in FILE."""
@@ -44,7 +46,7 @@ def add_verb(session: Session, id: str, file: str) -> int:
 
 @click.command("edit")
 @click.argument("id", shell_complete=complete_job)
-@_file
+@_file(f"{_TABLE}; without it $EDITOR is opened.", required=False)
 @click.option(
     "--if-match",
     "seen",
@@ -53,20 +55,32 @@ def add_verb(session: Session, id: str, file: str) -> int:
     help="Only if the definition is still this revision (definition_revision of `show --json`).",
 )
 @client_verb
-def edit_verb(session: Session, id: str, file: str, seen: int | None) -> int:
-    """Replace the definition of job ID by the table in FILE; its pause and its history stay."""
-    definition = _table(id, file)
+def edit_verb(session: Session, id: str, file: str | None, seen: int | None) -> int:
+    """Replace the definition of job ID by the table in FILE, or edit it in $EDITOR.
+
+    Its pause and its history stay. What is left as it was in the editor changes nothing, and an edit made
+    meanwhile by somebody else is never overwritten.
+    """
+    definition = None if file is None else _table(id, file)
     path = f"/v1/jobs/{segment(id)}"
     try:
-        etag = _live_etag(session, path) if seen is None else f'"{seen}"'
-        answer = session.control.put(path, definition, etag=etag).body
+        live = session.control.get(path)
+        etag = _etag_of(live) if seen is None else f'"{seen}"'
+
+        def apply(table: Json) -> Json:
+            return session.control.put(path, table, etag=etag).body
+
+        answer = _edited(live.body, apply) if definition is None else apply(definition)
     except NotFound as unknown:
         raise explained(session.control, id, unknown) from unknown
     except Stale as stale:
         raise Stale(
             stale.message, hint=stale.hint or f"look at `schedctl show {id}`, change that, edit again"
         ) from stale
-    _show(session.screen, id, answer, "edited")
+    if answer is None:
+        session.screen.line(escape(id), "left as it was")
+    else:
+        _show(session.screen, id, answer, "edited")
     return 0
 
 
@@ -84,9 +98,14 @@ def remove_verb(session: Session, ids: Sequence[str]) -> int:
     return for_each(session, ids, remove)
 
 
-def _live_etag(session: Session, path: str) -> str:
-    live = session.control.get(path)
+def _etag_of(live: Reply) -> str:
     return live.etag or f'"{live.body.get("definition_revision")}"'
+
+
+def _edited(job: Json, apply: Callable[[Json], Json]) -> Json | None:
+    from scheduler.cli.editing import edit_in_editor
+
+    return edit_in_editor(job, apply)
 
 
 def _show(screen: Screen, id: str, answer: Json, done: str) -> None:
@@ -113,6 +132,18 @@ def _table(id: str, file: str) -> Json:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as bad:
         raise Invalid(f"cannot read {name}: {bad}") from bad
+    return parse_table(id, text, name)
+
+
+def parse_table(id: str, text: str, name: str) -> Json:
+    """The definition in the text, in JSON's values.
+
+    Args:
+        name: what the text is called in a message.
+
+    Raises:
+        Invalid: it holds no table of one job.
+    """
     table = _parse(text, name)
     jobs = table.get("jobs")
     if isinstance(jobs, dict):

@@ -10,7 +10,7 @@ from scheduler.cli.selection import (
     job_choice,
     matching,
 )
-from scheduler.cli.session import Session, client_verb
+from scheduler.cli.session import Session, reading_verb
 from scheduler.cli.wording import (
     Json,
     brief,
@@ -36,7 +36,7 @@ _JOB_COLUMNS = (
 @job_choice
 @click.option("--status", metavar="STATUS", help="Only active, paused, completed or failed jobs.")
 @click.option("--label", metavar="LABEL", help="Only jobs with this label.")
-@client_verb
+@reading_verb
 def list_verb(session: Session, choice: Choice, status: str | None, label: str | None) -> int:
     """List jobs with their state, next fire, last run and live runs; all of them if none is named."""
     found = list(session.control.pages("/v1/jobs", group=choice.group, status=status, label=label))
@@ -46,6 +46,9 @@ def list_verb(session: Session, choice: Choice, status: str | None, label: str |
     if session.screen.json_wanted:
         for job in found:
             session.screen.record(job)
+        return 0
+    if session.quiet:
+        session.screen.raw("".join(f"{escape(job['id'])}\n" for job in found))
         return 0
     if not found:
         session.screen.line("no jobs" if not (status or label or choice.group) else "no such jobs")

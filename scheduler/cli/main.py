@@ -42,15 +42,19 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("runs", "List runs, newest first."),
     "items": ("items", "List the items of a batch run."),
     "item": ("items", "Say what became of an item of a batch."),
-    "watch": ("watch", "Follow a run to its end."),
+    "watch": ("watch", "Watch what goes on, live; or follow one run to its end."),
+    "events": ("events", "Show what happens: the daemon's transitions."),
     "output": ("output", "Print what a run wrote."),
     "audit": ("audit", "List what operators did to a job."),
     "add": ("definitions", "Create a job from a file."),
-    "edit": ("definitions", "Replace the definition of a job from a file."),
+    "edit": ("definitions", "Edit the definition of a job, in an editor or from a file."),
     "remove": ("definitions", "Remove jobs."),
     "reload": ("config", "Let the daemon read its job files again."),
     "check": ("config", "Find the faults of configuration and job files, without a daemon."),
     "import": ("crontab", "Take over schedules from elsewhere."),
+    "doctor": ("doctor", "Look for what is wrong, and name the remedy."),
+    "backup": ("backup", "Copy the store into a file."),
+    "completion": ("completion", "Print the script that teaches a shell to complete."),
 }
 """Verb -> module of this package, and its line in the help."""
 

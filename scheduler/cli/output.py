@@ -1,40 +1,64 @@
-"""`output`: what a run wrote, safe for a terminal unless `--raw`."""
+"""`output`: what a run wrote, safe for a terminal unless `--raw`; with `-f` as it is written."""
 
 from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from scheduler.cli.connection import segment
 from scheduler.cli.selection import complete_run, run_of
-from scheduler.cli.session import Session, client_verb
+from scheduler.cli.session import Session, reading_verb
 from scheduler.cli.wording import escape_lines
 
 
 @click.command("output")
 @click.argument("run", shell_complete=complete_run)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, also over a restart.")
 @click.option("--stream", type=click.Choice(("stdout", "stderr")), help="Only this stream (default: both).")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="Before each line when it came, and from which stream.")
 @click.option("--raw", is_flag=True, help="Bytes as they were written, control characters too.")
-@client_verb
-def output_verb(session: Session, run: str, stream: str | None, tail: int | None, *, raw: bool) -> int:
+@reading_verb
+def output_verb(
+    session: Session,
+    run: str,
+    *,
+    follow: bool,
+    stream: str | None,
+    tail: int | None,
+    timestamps: bool,
+    raw: bool,
+) -> int:
     r"""Print what RUN wrote to stdout and stderr; control characters are shown as \x1b and the like."""
+    if raw and timestamps:
+        raise click.UsageError("--raw prints bytes as they are: leave out --timestamps")
     id = str(run_of(session, run)["id"])
+    if follow or timestamps:
+        from scheduler.cli.following import OutputRecords
+        from scheduler.cli.recorded import show_records
+
+        records = OutputRecords(session, id, stream=stream, tail=tail, follow=follow)
+        show_records(session.screen, id, records, timestamps=timestamps, raw=raw)
+        return 0
     chunks = session.control.stream(f"/v1/runs/{segment(id)}/output", stream=stream, tail=tail)
     if session.screen.json_wanted:
         text = b"".join(chunks).decode(errors="replace")
         session.screen.record({"run": id, "stream": stream, "text": text})
     elif raw:
-        for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+        _write(chunks)
     else:
         for text in _decoded(chunks):
             session.screen.raw(escape_lines(text))
     return 0
+
+
+def _write(chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
 
 
 def _decoded(chunks: Iterator[bytes]) -> Iterator[str]:

@@ -34,17 +34,21 @@ class Duration(click.ParamType[Micros]):
 class Moment(click.ParamType[Micros]):
     """A moment, in microseconds: with an offset it is exact, without one it is meant in the local zone.
 
-    `02:30` is the last time the clock showed that; `2h` (where `ago` is set) is two hours ago.
+    `02:30` is the last time the clock showed that, or the next where `ahead` is set; `2h` (where `ago` is
+    set) is two hours ago.
     """
 
     name = "time"
 
-    def __init__(self, *, ago: bool = False) -> None:
+    def __init__(self, *, ago: bool = False, ahead: bool = False) -> None:
         self._ago = ago
+        self._ahead = ahead
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
         text = str(value).strip()
-        found = _full(text) or _time_of_day(text) or (_length_ago(text) if self._ago else None)
+        found = (
+            _full(text) or _time_of_day(text, ahead=self._ahead) or (_length_ago(text) if self._ago else None)
+        )
         if found is None:
             more = ", or a time ago such as 2h" if self._ago else ""
             self.fail(f"{text!r} is no time: write 2026-10-01T02:30+02:00, 2026-10-01 02:30, or 02:30{more}")
@@ -59,15 +63,16 @@ def _full(text: str) -> Micros | None:
     return to_micros(read if read.tzinfo else read.astimezone())
 
 
-def _time_of_day(text: str) -> Micros | None:
+def _time_of_day(text: str, *, ahead: bool) -> Micros | None:
     try:
         shown = time.fromisoformat(text)
     except ValueError:
         return None
     present = from_micros(now()).astimezone()
     today = datetime.combine(present.date(), shown.replace(tzinfo=None))
-    latest = today if today.astimezone() <= present else today - timedelta(days=1)
-    return to_micros(latest.astimezone())
+    is_past = today.astimezone() <= present
+    other = today + timedelta(days=1) if ahead else today - timedelta(days=1)
+    return to_micros((other if is_past is ahead else today).astimezone())
 
 
 def _length_ago(text: str) -> Micros | None:

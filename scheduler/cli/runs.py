@@ -1,11 +1,15 @@
 """`runs`, `cancel`, `retry`, `retry-now`: history, and verbs about single runs."""
 
+# ruff: noqa: ARG002 - click says what its methods are handed
+
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from scheduler.cli.connection import segment
 from scheduler.cli.parameters import Moment
@@ -21,7 +25,7 @@ from scheduler.cli.selection import (
     job_of,
     runs_meant,
 )
-from scheduler.cli.session import Session, client_verb
+from scheduler.cli.session import Session, client_verb, reading_verb_with_state
 from scheduler.cli.wording import Json, escape, outcome
 from scheduler.clock import Micros, rfc3339
 from scheduler.errors import Conflict
@@ -29,25 +33,66 @@ from scheduler.errors import Conflict
 _WAITING: Final = ("waiting",)
 _ENDED: Final = ("succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped")
 
+_STATES: Final = (*UNFINISHED, *_ENDED)
+
+
+class _StateOrDirectory(click.ParamType[str]):
+    """The state of a run, or a path; a state of no run that is no path either is told as such."""
+
+    name = "STATE|DIR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text not in _STATES and "/" not in text and not Path(text).is_dir():
+            self.fail(f"{text!r} is neither a path nor one of {', '.join(_STATES)}", param, ctx)
+        return text
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(state) for state in _STATES if state.startswith(incomplete)]
+
+
+def _told_apart(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The state among the values of `--state`; the directory among them is left in `state`."""
+    states = [text for text in given if text in _STATES]
+    places = [text for text in given if text not in _STATES]
+    if len(states) > 1 or len(places) > 1:
+        raise click.BadParameter("one state and one directory at most", context, param)
+    context.params["state"] = places[0] if places else None
+    return states[0] if states else None
+
 
 @click.command("runs")
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("--state", type=click.Choice((*UNFINISHED, *_ENDED)), help="Only runs in this state.")
+@click.option(
+    "--state",
+    "only",
+    multiple=True,
+    type=_StateOrDirectory(),
+    callback=_told_apart,
+    help="Only runs in this state; a path is the state directory to read without a daemon.",
+)
 @click.option(
     "--since", type=Moment(ago=True), metavar="TIME", help="Only runs since: 2h, 02:30, 2026-10-01."
 )
 @click.option("--limit", type=click.IntRange(min=1), default=50, help="At most so many (default 50).")
-@client_verb
-def runs_verb(session: Session, job: str | None, state: str | None, since: Micros | None, limit: int) -> int:
+@reading_verb_with_state
+def runs_verb(session: Session, job: str | None, only: str | None, since: Micros | None, limit: int) -> int:
     """List runs, newest first: of one job, or of all."""
     if job is not None and is_glob(job):
         raise click.UsageError("runs takes the id of one job, or none for the runs of all")
-    found = list(session.control.pages("/v1/runs", limit=limit, job=job, state=state, since=rfc3339(since)))
+    found = list(session.control.pages("/v1/runs", limit=limit, job=job, state=only, since=rfc3339(since)))
     if job is not None and not found:
         job_of(session, job)  # an empty history and a misspelt id are two things
     if session.screen.json_wanted:
         for run in found:
             session.screen.record(run)
+    elif session.quiet:
+        session.screen.raw("".join(f"{escape(run['id'])}\n" for run in found))
     elif not found:
         session.screen.line("no runs")
     else:

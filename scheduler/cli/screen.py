@@ -51,13 +51,20 @@ class Screen:
 
     Args:
         json_wanted: `record` prints JSON, and everything meant for a person is dropped.
+        quiet: nothing meant for a person is shown.
     """
 
-    def __init__(self, *, json_wanted: bool = False, out: TextIO | None = None) -> None:
+    def __init__(self, *, json_wanted: bool = False, quiet: bool = False, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self.json_wanted = json_wanted
+        self.quiet = quiet
         self.is_terminal = self._out.isatty()
         self._console: Console | None = None
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None elsewhere, where lines have no end."""
+        return self._terminal().width if self.is_terminal else None
 
     def record(self, value: Any) -> None:
         """The value stands on a line of its own as JSON. ASCII only: no byte of it commands a terminal."""
@@ -65,6 +72,8 @@ class Screen:
 
     def line(self, *cells: Cell | str) -> None:
         """The cells stand on one line, a blank between them; a terminal breaks it where it must."""
+        if self.quiet:
+            return
         shown = [Cell(cell) if isinstance(cell, str) else cell for cell in cells]
         if not self.is_terminal:
             self._out.write(" ".join(cell.text for cell in shown) + "\n")
@@ -82,7 +91,7 @@ class Screen:
     def facts(self, pairs: Sequence[tuple[str, Cell | str]]) -> None:
         """Labels and their values, one pair a line; pairs without a value are left out."""
         rows = [(label, Cell(value) if isinstance(value, str) else value) for label, value in pairs]
-        rows = [(label, value) for label, value in rows if value.text]
+        rows = [(label, value) for label, value in rows if value.text and not self.quiet]
         widest = max((len(label) for label, _ in rows), default=0)
         if not self.is_terminal:
             for label, value in rows:
@@ -94,6 +103,8 @@ class Screen:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """The rows under their titles: on a terminal within its width, elsewhere one line per row."""
+        if self.quiet:
+            return
         shown = _with_glyph if self.is_terminal else _without_glyph
         lines = [[column.title for column in columns], *([shown(cell) for cell in row] for row in rows)]
         widths = [max(_width(line[index]) for line in lines) for index in range(len(columns))]

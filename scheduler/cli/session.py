@@ -1,11 +1,12 @@
-"""What every verb has: `--json`, `--socket`, `--timeout`, and through them a daemon and a screen.
+"""What every verb has: `--json`, `--quiet`, `--socket`, `--timeout`, and through them a daemon and a screen.
 
     @click.command()
     @click.argument("run")
     @client_verb
     def cancel(session: Session, run: str) -> int: ...
 
-A verb returns its exit code; errors it lets pass are told and turned into exit codes by `main`.
+A `reading_verb` takes `--state` too, and reads the store where no daemon answers. A verb returns its exit
+code; errors it lets pass are told and turned into exit codes by `main`.
 """
 
 from __future__ import annotations
@@ -35,41 +36,92 @@ class Session:
 
     Attributes:
         limit: the `--timeout` that was given, or None: verbs that wait for work end by it too.
+        quiet: `--quiet`: a list is its ids alone; of other verbs the screen shows nothing.
     """
 
     control: Control
     screen: Screen
     limit: Micros | None
+    quiet: bool = False
 
 
 def client_verb(verb: Callable[Concatenate[Session, P], int]) -> Callable[P, int]:
-    """The verb has the three options of the client and is handed its session first."""
+    """The verb has the client's options and is handed its session first; `--quiet` leaves the exit code."""
 
     @functools.wraps(verb)
     def with_session(*args: P.args, **kwargs: P.kwargs) -> int:
         options: dict[str, Any] = kwargs
         limit: Micros | None = options.pop("timeout")
         control = Control(sockets_of(options.pop("socket")), timeout=limit or DEFAULT_TIMEOUT)
-        session = Session(control=control, screen=Screen(json_wanted=options.pop("json")), limit=limit)
+        quiet = options.pop("quiet")
+        screen = Screen(json_wanted=options.pop("json"), quiet=quiet)
+        session = Session(control=control, screen=screen, limit=limit, quiet=quiet)
         return verb(session, *args, **kwargs)
 
-    return _json(_socket(_timeout(with_session)))
+    return _json(_quiet("Print nothing but errors: the exit code tells.")(_socket(_timeout(with_session))))
 
 
-def sockets_of(named: str | None) -> list[str]:
+def reading_verb(verb: Callable[Concatenate[Session, P], int]) -> Callable[P, int]:
+    """The same for a verb that only reads: without a daemon it reads the store, and says so on stderr."""
+    return _state(reading_verb_with_state(verb))
+
+
+def reading_verb_with_state(verb: Callable[Concatenate[Session, P], int]) -> Callable[P, int]:
+    """The same for a verb that has a `--state` of its own, which leaves the directory in `state`."""
+
+    @functools.wraps(verb)
+    def with_session(*args: P.args, **kwargs: P.kwargs) -> int:
+        from scheduler.cli.offline import FallbackControl
+
+        options: dict[str, Any] = kwargs
+        limit: Micros | None = options.pop("timeout")
+        state, socket = options.pop("state"), options.pop("socket")
+        control = FallbackControl(
+            sockets_of(socket, state), stores_of(state, socket), timeout=limit or DEFAULT_TIMEOUT
+        )
+        screen = Screen(json_wanted=options.pop("json"))
+        session = Session(control=control, screen=screen, limit=limit, quiet=options.pop("quiet"))
+        try:
+            return verb(session, *args, **kwargs)
+        finally:
+            control.close()
+
+    quiet = _quiet("Print less: of a list the ids alone.")
+    return _json(quiet(_socket(_timeout(with_session))))
+
+
+def stores_of(state: str | None, socket: str | None) -> list[Path]:
+    """The state directories to look at where no daemon answers, in order."""
+    return list(
+        paths.client_stores(Path(state) if state else None, Path(socket) if socket else None, os.environ)
+    )
+
+
+def sockets_of(named: str | None, state: str | None = None) -> list[str]:
     """The sockets to try, in order: the named one alone, or the places where a daemon puts its own.
+
+    A named state directory stands for the daemon whose socket is in it, and for no other.
 
     Raises:
         Invalid: the named path is too long for a socket.
     """
     try:
+        if state and not named:
+            return [str(place) for place in paths.sockets_beside(Path(state), os.environ)]
         return [str(place) for place in paths.client_sockets(Path(named) if named else None, os.environ)]
     except ConfigError as long:
         raise Invalid(long.message) from long
 
 
+def _quiet(text: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    return click.option("-q", "--quiet", is_flag=True, help=text)
+
+
 _json = click.option("--json", is_flag=True, help="Print JSON: one object, or one a line.")
 _socket = click.option("--socket", metavar="PATH", help="The daemon's control socket (or SCHEDULER_SOCKET).")
+_state = click.option(
+    "--state", metavar="DIR", help="The state directory to read where no daemon answers (or SCHEDULER_STATE)."
+)
 _timeout = click.option(
     "--timeout",
     type=Duration(),

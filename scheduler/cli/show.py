@@ -9,7 +9,8 @@ import click
 from scheduler.cli.rows import RUN_COLUMNS, run_row
 from scheduler.cli.screen import Cell, Column, Screen, job_cell, run_cell
 from scheduler.cli.selection import complete_either, is_glob, job_of, run_named
-from scheduler.cli.session import Session, client_verb
+from scheduler.cli.session import Session, reading_verb
+from scheduler.cli.timeline import draw_timeline
 from scheduler.cli.wording import (
     Json,
     brief,
@@ -26,11 +27,12 @@ from scheduler.cli.wording import (
 from scheduler.errors import NotFound
 
 _LAST_RUNS = 10
+_DRAWN_RUNS = 40
 
 
 @click.command("show")
 @click.argument("name", metavar="JOB|RUN", shell_complete=complete_either)
-@client_verb
+@reading_verb
 def show_verb(session: Session, name: str) -> int:
     """Show a job (definition, trigger, pause, runs) or a run (all its fields, its attempts)."""
     if is_glob(name):
@@ -39,7 +41,7 @@ def show_verb(session: Session, name: str) -> int:
     if session.screen.json_wanted:
         session.screen.record(shown)
     elif isinstance(shown.get("trigger"), dict):
-        newest = list(session.control.pages("/v1/runs", job=shown["id"], limit=_LAST_RUNS))
+        newest = list(session.control.pages("/v1/runs", job=shown["id"], limit=_DRAWN_RUNS))
         _show_job(session.screen, shown, newest)
     else:
         _show_run(session.screen, shown)
@@ -70,10 +72,12 @@ def _show_job(screen: Screen, job: Json, newest: list[Json]) -> None:
         screen.line(Cell("Definition", "bold"))
         screen.facts([(escape(key), _value(value)) for key, value in definition.items()])
     live = [run for run in job.get("live_runs") or [] if isinstance(run, dict)]
-    for title, runs in (("Live runs", live), ("Last runs", newest)):
+    for title, runs in (("Live runs", live), ("Last runs", newest[:_LAST_RUNS])):
         if runs:
             screen.line("")
             screen.line(Cell(title, "bold"))
+            if runs is not live:
+                draw_timeline(screen, newest)
             screen.table(RUN_COLUMNS, [run_row(run) for run in runs])
 
 

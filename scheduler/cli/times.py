@@ -13,7 +13,7 @@ from scheduler.cli.connection import segment
 from scheduler.cli.parameters import Moment
 from scheduler.cli.screen import Cell, Column, Screen, warn
 from scheduler.cli.selection import complete_job, explained
-from scheduler.cli.session import Session, client_verb
+from scheduler.cli.session import Session, reading_verb
 from scheduler.cli.wording import Json, escape, instant, local, moment, now, precision, relative
 from scheduler.clock import Micros, from_micros, rfc3339, to_micros
 from scheduler.errors import DaemonUnreachable, NotFound
@@ -51,7 +51,7 @@ def _schedule_options(verb: Callable[P, R]) -> Callable[P, R]:
 @click.option("--timezone", metavar="ZONE", help="Zone of the schedule, such as Europe/Berlin.")
 @click.option("--after", type=Moment(), metavar="TIME", help="Only times after this one (default: now).")
 @click.option("-n", "count", type=click.IntRange(1, 1_000), default=10, help="How many (default 10).")
-@client_verb
+@reading_verb
 def next_verb(
     session: Session,
     job: str | None,
@@ -85,7 +85,7 @@ def next_verb(
 @click.option(
     "--at", "slot", type=Moment(), metavar="TIME", help="About a past fire time: 02:30, 2026-10-01T02:30."
 )
-@client_verb
+@reading_verb
 def why_verb(session: Session, job: str, slot: Micros | None) -> int:
     """Tell the one reason why JOB is not running, and when it can; or what became of a past fire time."""
     try:

@@ -1,6 +1,6 @@
 """Writes job files: the reader of the standard library has no writer, and a job needs a small part of TOML.
 
-Text, whole numbers, truth values, lists, and tables of them written in one line. Any text is written so that
+Text, numbers, truth values, lists, and tables of them written in one line. Any text is written so that
 it reads back the same.
 """
 
@@ -35,6 +35,8 @@ def _value(value: object) -> str:
             return "true" if value else "false"
         case int():
             return str(value)
+        case float():
+            return repr(value)
         case str():
             return _text(value)
         case list() | tuple():

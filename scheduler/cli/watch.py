@@ -31,10 +31,17 @@ _INTERRUPTED: Final = 130
 
 
 @click.command("watch")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @client_verb
-def watch_verb(session: Session, run: str) -> int:
-    """Follow a run to its end: done, failed, unknown, rate, time left, cost; exit 0 or 1 by its outcome."""
+def watch_verb(session: Session, run: str | None) -> int:
+    """Follow a run to its end: done, failed, unknown, rate, time left, cost; exit 0 or 1 by its outcome.
+
+    Without a RUN: a live screen of jobs, runs and failures, with keys; in a pipe a line for each change.
+    """
+    if run is None:
+        from scheduler.cli.screen_watch import watch_all
+
+        return watch_all(session)
     id = str(run_of(session, run)["id"])
     watch = _Watch(session, id)
     try:

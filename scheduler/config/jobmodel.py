@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros, to_micros
+from scheduler.clock import DAY, MINUTE, SECOND, Micros, to_micros
 from scheduler.config.batchmodel import BatchTable, BudgetTable, ExitCode, RetryTable
 from scheduler.config.fields import (
     STRICT,

@@ -91,8 +91,6 @@ def _not_supported(written: Written) -> Iterator[Problem]:
     job = written.job
     if job.isolate is Isolate.UNIT:
         yield Problem(("isolate",), 'not supported yet: runs in units of their own; write "none"')
-    if job.control:
-        yield Problem(("control",), "not supported yet: runs that may operate the daemon; leave the key out")
 
 
 def _parallel(written: Written) -> Iterator[Problem]:
@@ -276,7 +274,7 @@ _WHEN: Final = (*TRIGGER_KEYS, "timezone", "start_at")
 _RULES: Final = (
     _Rule(_one_trigger),
     _Rule(_one_action),
-    _Rule(_not_supported, ("isolate", "control")),
+    _Rule(_not_supported, ("isolate",)),
     _Rule(_parallel, ("overlap", "max_running")),
     _Rule(_crashes, ("on_crash", "max_crashes")),
     _Rule(_batch, ("batch", "on_crash", "max_crashes", "budget")),

@@ -25,6 +25,7 @@ SOCKET_LIMIT: Final = 107
 
 _FOLDER: Final = "schedulerd"
 _SYSTEM_SOCKET: Final = Path("/run/schedulerd") / SOCKET_NAME
+_SYSTEM_STATE: Final = Path("/var/lib/schedulerd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,31 @@ def client_sockets(flag: Path | None, environ: Mapping[str, str]) -> tuple[Path,
     mine = (runtime / SOCKET_NAME,) if runtime else ()
     candidates = (*mine, _SYSTEM_SOCKET, state_dir(None, environ) / SOCKET_NAME)
     return tuple(path for path in candidates if len(os.fsencode(path)) <= SOCKET_LIMIT)
+
+
+def sockets_beside(state: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The sockets of the daemon of a named state directory: one that was named, else the one in it."""
+    chosen = _from_environ(environ, "SCHEDULER_SOCKET")
+    if chosen is not None:
+        return (checked_socket(_absolute(chosen)),)
+    path = _absolute(state) / SOCKET_NAME
+    return (path,) if len(os.fsencode(path)) <= SOCKET_LIMIT else ()
+
+
+def client_stores(state: Path | None, socket: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The state directories to look at without a daemon, in this order; one that was named is the only one.
+
+    The one of a named socket comes before the default ones, for a daemon without a runtime directory has its
+    socket there.
+    """
+    chosen = state or _from_environ(environ, "SCHEDULER_STATE")
+    if chosen is not None:
+        return (_absolute(chosen),)
+    named = socket or _from_environ(environ, "SCHEDULER_SOCKET")
+    default = state_dir(None, environ)
+    if named is not None:
+        return tuple(dict.fromkeys((_absolute(named).parent, default)))
+    return tuple(dict.fromkeys((default, _SYSTEM_STATE)))
 
 
 def checked_socket(path: Path) -> Path:

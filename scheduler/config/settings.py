@@ -32,8 +32,9 @@ from scheduler.config.fields import (
 from scheduler.config.locate import Lines, locate
 from scheduler.config.overlay import Given, from_environ, from_flags, lay_over
 from scheduler.config.paths import ConfigFile
+from scheduler.config.roles import Roles, RolesTable, group_id, roles_of, unknown_members
 from scheduler.config.tomlfile import TomlText, read_toml
-from scheduler.config.wording import KeyPath, Problem, dotted
+from scheduler.config.wording import KeyPath, Problem, dotted, shown
 from scheduler.errors import ConfigError, Fault, Invalid
 from scheduler.model.triggers import load_zone, parse_exclusions
 
@@ -74,6 +75,8 @@ class Settings:
         calendars: the exclusions of each shared calendar.
         python_path: folders from which Python handlers are imported.
         socket: where to listen, or None for the usual place (`paths.daemon_socket`).
+        socket_group: whose members may connect; None = the daemon's own group.
+        roles: who may what.
         jobs: folders of job files.
     """
 
@@ -91,6 +94,8 @@ class Settings:
     calendars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     python_path: tuple[Path, ...] = ()
     socket: Path | None = None
+    socket_group: int | None = None
+    roles: Roles = field(default_factory=Roles)
     jobs: tuple[Path, ...] = ()
 
 
@@ -148,6 +153,7 @@ class ListenTable(BaseModel):
     model_config = STRICT
 
     socket: Line | None = None
+    group: Line | None = None
 
 
 class SettingsTable(BaseModel):
@@ -168,13 +174,13 @@ class SettingsTable(BaseModel):
     calendars: dict[Line, list[Line]] = {}
     python_path: list[Line] = []
     listen: ListenTable = ListenTable()
+    roles: RolesTable = RolesTable()
     jobs: list[Line] = ["jobs.d"]
 
 
 # Parts of the design that come with a later version: refused, never ignored.
 _UNSUPPORTED: Final = {
     "retention": "deleting old runs by age",
-    "roles": "roles beyond the daemon's own uid and root",
 }
 _FOREIGN: Final = {"tz": "timezone", "socket": "listen", "job_dirs": "jobs", "max_workers": "max_running"}
 
@@ -200,6 +206,9 @@ def _across(found: Checked[SettingsTable]) -> Iterator[Problem]:
     table = found.table
     if not found.unsound & {"lease", "heartbeat"}:
         yield from _check_lease(table)
+    if table.listen.group is not None and group_id(table.listen.group) is None:
+        yield Problem(("listen", "group"), f"there is no group {shown(table.listen.group)} on this machine")
+    yield from unknown_members(table.roles)
     for name, entries in table.calendars.items():
         for number, entry in enumerate(entries):
             try:
@@ -261,6 +270,8 @@ def _settings(table: SettingsTable, base: Path, environ: Mapping[str, str]) -> S
         calendars={name: tuple(entries) for name, entries in table.calendars.items()},
         python_path=tuple(_below(base, folder) for folder in table.python_path),
         socket=None if socket is None else _below(base, socket),
+        socket_group=None if table.listen.group is None else group_id(table.listen.group),
+        roles=roles_of(table.roles),
         jobs=tuple(dict.fromkeys(_below(base, folder) for folder in table.jobs)),
     )
 

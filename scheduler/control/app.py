@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from scheduler import __version__
 from scheduler.clock import Clock
 from scheduler.control import problems
-from scheduler.control.asking import StrictRoute
+from scheduler.control.asking import StrictRoute, observing
 from scheduler.control.intake import Intake
 from scheduler.control.limits import Limits
 from scheduler.control.models import Fault, Problem
@@ -25,11 +25,14 @@ from scheduler.control.ports import Operations, Outputs, ParseDefinition
 from scheduler.control.requests import Nothing
 from scheduler.control.routes_daemon import DaemonRoutes
 from scheduler.control.routes_definitions import DefinitionRoutes
+from scheduler.control.routes_events import EventRoutes
+from scheduler.control.routes_items import ItemRoutes
 from scheduler.control.routes_jobs import JobRoutes
 from scheduler.control.routes_output import OutputRoutes
-from scheduler.control.routes_items import ItemRoutes
+from scheduler.control.routes_pauses import PauseRoutes
 from scheduler.control.routes_runs import RunRoutes
 from scheduler.control.views import Views
+from scheduler.engine.eventring import EventRing
 from scheduler.executors.threads import off_loop
 from scheduler.store.protocol import Reads
 
@@ -57,6 +60,7 @@ class Services:
     parse_definition: ParseDefinition
     render_metrics: Callable[[], bytes]
     gatekeeper: Gatekeeper
+    ring: EventRing
     clock: Clock
     zone: tzinfo
 
@@ -66,6 +70,7 @@ class ControlApp:
 
     def __init__(self, services: Services, limits: Limits | None = None) -> None:
         self._closing = asyncio.Event()
+        self._ring = services.ring
         self._api = _api(services, self._closing)
         body_limit = (limits or Limits()).body
         self._intake = Intake(self._api, services.clock, body_limit)
@@ -77,6 +82,7 @@ class ControlApp:
     def end_streams(self) -> None:
         """Answers that follow a run end soon, whether the run has ended or not."""
         self._closing.set()
+        self._ring.close()
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -95,6 +101,7 @@ def _api(services: Services, closing: asyncio.Event) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     api.state.gatekeeper = services.gatekeeper
+    api.state.reads, api.state.clock = services.reads, services.clock
     router = _router(services, closing)
     problems.install(api, router.routes)
     api.include_router(router)
@@ -115,12 +122,14 @@ def _openapi_route(api: FastAPI) -> APIRouter:
 
 
 def _router(services: Services, closing: asyncio.Event) -> APIRouter:
-    router = APIRouter(route_class=StrictRoute, responses=_REFUSALS)
+    router = APIRouter(route_class=StrictRoute, responses=_REFUSALS, dependencies=[Depends(observing)])
     views = Views(services.zone)
     operations, reads, clock = services.operations, services.reads, services.clock
     JobRoutes(operations, reads, views, clock).register(router)
     DefinitionRoutes(operations, reads, views, services.parse_definition).register(router)
     RunRoutes(operations, reads, views, clock).register(router)
+    EventRoutes(services.ring, views).register(router)
+    PauseRoutes(operations, views, clock).register(router)
     ItemRoutes(operations, reads, views, clock).register(router)
     OutputRoutes(operations, reads, services.outputs, views, closing).register(router)
     DaemonRoutes(services, views).register(router)

@@ -8,23 +8,25 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import UUID
 
-from fastapi import Depends, Path
+from fastapi import Depends, Header, Path
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
 from scheduler.config.wording import printable
 from scheduler.control.connection import PEER_KEY
+from scheduler.control.keys import with_key
+from scheduler.control.peer import Role
 from scheduler.control.ports import Operations
 from scheduler.control.wire import read_json
-from scheduler.errors import Fault, NotFound, NotSupportedYet, StoreUnavailable
+from scheduler.errors import NotFound, StoreUnavailable
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunId
+from scheduler.store.keyed import HEADER
 from scheduler.store.values import Peer
 
 _JOB_ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _LOOK_TIMEOUT: Final = 2.0
-_IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
 
 class StrictRequest(Request):
@@ -46,16 +48,34 @@ class StrictRoute(APIRoute):
         return strictly
 
 
-async def _admitted(request: Request) -> Peer:
-    """The peer, if it may change something; every route that does depends on this."""
-    if _IDEMPOTENCY_KEY in request.headers:
-        message = "not supported yet; leave the header out"
-        raise NotSupportedYet(
-            f"{_IDEMPOTENCY_KEY}: {message}", faults=[Fault(key=_IDEMPOTENCY_KEY, message=message)]
-        )
+Key: TypeAlias = Annotated[
+    str | None,
+    Header(
+        alias=HEADER,
+        pattern="^[!-~]{1,200}$",
+        description="a fresh word for each request: repeated with it, the request is done once",
+    ),
+]
+
+
+def _admitted(needs: Role) -> Callable[..., Coroutine[Any, Any, Peer]]:
+    """A dependency that lets those through who have the role, each with the key of its request."""
+
+    async def admitted(request: Request, idempotency_key: Key = None) -> Peer:
+        state = request.app.state
+        what = f"{request.method} {printable(request.url.path, 200)}"
+        peer: Peer = await state.gatekeeper.admit(request.scope["state"].get(PEER_KEY), what, needs)
+        if idempotency_key is None:
+            return peer
+        return await with_key(request, peer, idempotency_key, state.reads, state.clock)
+
+    return admitted
+
+
+async def observing(request: Request) -> None:
+    """The peer may look; every route depends on this."""
     what = f"{request.method} {printable(request.url.path, 200)}"
-    peer: Peer = await request.app.state.gatekeeper.admit(request.scope["state"].get(PEER_KEY), what)
-    return peer
+    request.app.state.gatekeeper.let_look(request.scope["state"].get(PEER_KEY), what)
 
 
 def _job_id(id: Annotated[str, Path(description="id of a job")]) -> JobId:
@@ -76,8 +96,11 @@ def _run_id(id: Annotated[str, Path(description="id of a run")]) -> RunId:
         ) from None
 
 
-Admitted: TypeAlias = Annotated[Peer, Depends(_admitted)]
-"""Who asks for a change, and may."""
+Admitted: TypeAlias = Annotated[Peer, Depends(_admitted(Role.OPERATE))]
+"""Who asks for a verb on jobs and runs, and may."""
+
+Administering: TypeAlias = Annotated[Peer, Depends(_admitted(Role.ADMIN))]
+"""Who asks for a change of what jobs there are, and may."""
 
 JobPath: TypeAlias = Annotated[JobId, Depends(_job_id)]
 RunPath: TypeAlias = Annotated[RunId, Depends(_run_id)]

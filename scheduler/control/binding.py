@@ -53,8 +53,11 @@ class Bound:
                 self.path.unlink()
 
 
-def bind(path: Path) -> Bound:
+def bind(path: Path, group: int | None = None) -> Bound:
     """A socket of mode 0660 is bound at `path`, in a directory that is ours.
+
+    Args:
+        group: whose members may connect; None: the group that this process creates files with.
 
     Raises:
         ConfigError: the path is too long, something else is in its place, or the directory is not safe.
@@ -69,6 +72,8 @@ def bind(path: Path) -> Bound:
             os.fchmod(bound.fileno(), SOCKET_MODE)
             bound.bind(os.fspath(path))
             path.chmod(SOCKET_MODE)
+            if group is not None:
+                _open_to(group, path)
             bound.setblocking(False)
             bound.listen()  # within the lock: from here on whoever knocks finds somebody
         except OSError as error:
@@ -169,6 +174,14 @@ def _is_served(path: Path) -> bool:
         visitor.settimeout(_KNOCK_TIMEOUT)
         reason = visitor.connect_ex(os.fspath(path))
     return reason not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _open_to(group: int, path: Path) -> None:
+    """The group may connect: the socket is its own, and so is the directory, if it is ours to give."""
+    os.chown(path, -1, group)
+    directory = path.parent
+    if directory.stat().st_uid == os.geteuid() and directory.stat().st_mode & stat.S_IXGRP:
+        os.chown(directory, -1, group)
 
 
 def _inode(path: Path) -> tuple[int, int]:

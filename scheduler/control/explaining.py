@@ -1,4 +1,4 @@
-"""Why a job is not running, as an answer: the reason of `scheduler.rules.why`, or the row of a past fire time."""
+"""Why a job is not running, as an answer: the reason found by the rules, or the row of a past fire time."""
 
 from __future__ import annotations
 

@@ -10,10 +10,12 @@ from scheduler.config.reloader import Reloader
 from scheduler.control.explaining import explained, explained_then
 from scheduler.control.ports import ReloadReport, StatusFacts, Why
 from scheduler.engine.operations import Operations
+from scheduler.engine.pauses import AllJobs
 from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import Job, JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId
 from scheduler.rules.why import Limits, why
+from scheduler.store.pausevalues import AllOperated
 from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant, DefinitionChange, Missed, Operated, Peer, Started
 
@@ -27,6 +29,7 @@ class Facade:
         self,
         *,
         operations: Operations,
+        all_jobs: AllJobs,
         reloader: Reloader,
         store: Store,
         claimant: Claimant,
@@ -34,6 +37,7 @@ class Facade:
         facts: Callable[[], StatusFacts],
     ) -> None:
         self._operations = operations
+        self._all_jobs = all_jobs
         self._reloader = reloader
         self._store = store
         self._claimant = claimant
@@ -43,8 +47,18 @@ class Facade:
     async def look(self) -> None:
         await self._operations.look()
 
-    async def pause(self, job_id: JobId, mode: PauseMode, note: str, peer: Peer) -> Operated:
-        return await self._operations.pause(job_id, mode, note, peer)
+    async def pause(
+        self, job_id: JobId, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
+    ) -> Operated:
+        return await self._operations.pause(job_id, mode, note, peer, until=until)
+
+    async def pause_all(
+        self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
+    ) -> AllOperated:
+        return await self._all_jobs.pause(mode, note, peer, until=until)
+
+    async def resume_all(self, peer: Peer) -> AllOperated:
+        return await self._all_jobs.resume(peer)
 
     async def resume(self, job_id: JobId, missed: Missed, peer: Peer) -> Operated:
         return await self._operations.resume(job_id, missed, peer)
@@ -94,7 +108,7 @@ class Facade:
             await self._limits(view.job),
             self._clock.now(),
             draining=self._claimant.draining,
-            global_pause=await self._store.is_all_paused(),
+            global_pause=await self._store.global_pause(),
         )
         return explained(job_id, found)
 

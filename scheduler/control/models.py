@@ -200,6 +200,13 @@ class JobAndRuns(Answer):
     runs: list[RunSummary]
 
 
+class AllJobs(Answer):
+    """What a verb on all jobs answers: their pause as it is now, and the runs in flight."""
+
+    paused: Pause | None
+    runs: list[RunSummary]
+
+
 class Caller(Answer):
     """Who asked, as the kernel says."""
 

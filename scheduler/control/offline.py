@@ -126,7 +126,7 @@ class OfflineAnswers:
                 job=job_id,
                 blocked=True,
                 code="no_daemon",
-                message=f"no daemon runs; run {cut.id} was live when it went away, its next start recovers it",
+                message=f"no daemon; run {cut.id} was live when it went away: its next start recovers it",
                 since=cut.started_at,
                 run_id=cut.id,
             )
@@ -136,7 +136,7 @@ class OfflineAnswers:
             _NO_LIMIT,
             self._clock.now(),
             draining=False,
-            global_pause=await self._reads.is_all_paused(),
+            global_pause=await self._reads.global_pause(),
         )
         if not found.is_blocked and found.code == "due":
             return Why(job=job_id, blocked=True, code="no_daemon", message="it is due, and no daemon runs")

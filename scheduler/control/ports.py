@@ -17,6 +17,7 @@ from scheduler.executors.output import START, Chunk, Position, Stream, read_outp
 from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import JobDefinition, JobId, JsonValue, Overlap, PauseMode
 from scheduler.model.runs import OwnerId, Run, RunId
+from scheduler.store.pausevalues import AllOperated
 from scheduler.store.values import DefinitionChange, Missed, Operated, Peer, Started
 
 
@@ -98,8 +99,20 @@ class Operations(Protocol):
         """Claims of dead owners are being recovered; never waits for processes. Every read calls it first."""
         ...
 
-    async def pause(self, job_id: JobId, mode: PauseMode, note: str, peer: Peer) -> Operated:
-        """The job is paused."""
+    async def pause(
+        self, job_id: JobId, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
+    ) -> Operated:
+        """The job is paused, until that moment where one is named."""
+        ...
+
+    async def pause_all(
+        self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
+    ) -> AllOperated:
+        """All jobs are paused, by a pause that is none of theirs."""
+        ...
+
+    async def resume_all(self, peer: Peer) -> AllOperated:
+        """The pause of all jobs is over."""
         ...
 
     async def resume(self, job_id: JobId, missed: Missed, peer: Peer) -> Operated:

@@ -17,13 +17,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 
 from scheduler.config.wording import dotted, printable, shown, unknown_key
-from scheduler.errors import AlreadyRunning, Fault, Invalid, NotFound, SchedulerError
+from scheduler.errors import AlreadyDone, AlreadyRunning, Fault, Invalid, NotFound, SchedulerError
 
 MEDIA_TYPE: Final = "application/problem+json"
+REPLAYED: Final = "Idempotency-Replayed"
+"""Marks an answer that was given before (`scheduler.control.keys`)."""
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERNAL: Final = SchedulerError(
@@ -83,8 +85,10 @@ def encoded(document: Mapping[str, object]) -> bytes:
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Whatever is raised on the way to `routes` and in them is answered as a problem."""
 
-    async def answered(request: Request, error: Exception) -> ProblemResponse:
+    async def answered(request: Request, error: Exception) -> Response:
         match error:
+            case AlreadyDone():
+                return _again(error)
             case SchedulerError():
                 return _answer(error)
             case RequestValidationError():
@@ -102,6 +106,13 @@ def _answer(error: SchedulerError) -> ProblemResponse:
     if error.code == SchedulerError.code:
         return _unexpected(error)
     return ProblemResponse(problem_of(error), error.status)
+
+
+def _again(before: AlreadyDone) -> Response:
+    """What was answered to this request when it came first."""
+    status, headers, body = before.recorded
+    marked = {**headers, REPLAYED: "true"}
+    return Response(body, status, headers=marked, media_type=JSONResponse.media_type)
 
 
 def _unexpected(error: Exception) -> ProblemResponse:

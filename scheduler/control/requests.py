@@ -1,27 +1,24 @@
-"""What the control API takes: query parameters and bodies. What is not named here is refused.
-
-Parts of the design that come with a later version are named too, so that they are refused as `not supported
-yet` and never ignored.
-"""
+"""What the control API takes: query parameters and bodies. What is not named here is refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from scheduler.clock import Micros, to_micros
+from scheduler.clock import SECOND, Micros, to_micros
 from scheduler.control.pages import DEFAULT_LIMIT, MAX_LIMIT
 from scheduler.control.wire import Json
-from scheduler.errors import Fault, NotSupportedYet
+from scheduler.errors import Fault, Invalid
 from scheduler.executors.output import Stream
+from scheduler.model.durations import LONGEST, parse_duration
 from scheduler.model.items import LONGEST_KEY, ItemState
 from scheduler.model.jobs import JobStatus, Overlap, PauseMode
 from scheduler.model.runs import RunState
 from scheduler.store.values import Missed
+from scheduler.telemetry import Event
 
 # In a query string a + stands for a space, so an offset that was not escaped arrives as one.
 _LOST_PLUS: Final = re.compile(r"(?<=\d) (?=\d\d:?\d\d$)")
@@ -40,6 +37,36 @@ Instant: TypeAlias = Annotated[
     Micros, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 """A time of the client; UTC microseconds once it is read."""
+
+
+_NO_LENGTH: Final = "it is no length of time: write a number of seconds, or for example 2h or 1h30m"
+
+
+def _length(value: object) -> Micros:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(_NO_LENGTH)  # noqa: TRY004 - pydantic takes no other for a fault of the input
+    try:
+        length = parse_duration(value)
+    except Invalid as bad:
+        raise ValueError(bad.message) from None
+    if length == 0:
+        raise ValueError("it must be longer than 0")
+    return length
+
+
+Length: TypeAlias = Annotated[
+    Micros,
+    BeforeValidator(_length),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0.000001, "maximum": LONGEST // SECOND},
+                {"type": "string", "pattern": "^[1-9][0-9]{0,3}(s|m|h|d)$", "examples": ["90s", "2h"]},
+            ]
+        }
+    ),
+]
+"""A length of time of the client; microseconds once it is read."""
 
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Cursor: TypeAlias = Annotated[str, Field(max_length=500)]
@@ -113,20 +140,37 @@ class OutputQuery(Given):
     ] = None
 
 
+class EventsQuery(Given):
+    """Which events, from when on, and whether to wait for more."""
+
+    since: Annotated[Annotated[str, Field(max_length=200)] | None, Field(description="id of an event")] = None
+    tail: Annotated[int, Field(ge=0, le=10_000, description="without an id: so many of before first")] = 0
+    follow: Annotated[bool, Field(description="go on; else end with what there is")] = True
+    job: Annotated[Name | None, Field(description="only of this job")] = None
+    event: Annotated[list[Event], Field(max_length=100, description="only these")] = []
+
+
 class PauseBody(Given):
     """How to pause; `reason` is the operator's words."""
 
     mode: PauseMode = PauseMode.DRAIN
     reason: Annotated[str, Field(max_length=2_000)] = ""
-    until: Annotated[Json, Field(description="not supported yet")] = None
-    for_: Annotated[Json, Field(alias="for", description="not supported yet")] = None
+    until: Annotated[Instant | None, Field(description="it lifts itself at this time")] = None
+    for_: Annotated[
+        Length | None, Field(alias="for", description="it lifts itself after so many seconds, or 2h, 1h30m")
+    ] = None
 
-    def unsupported(self) -> Iterator[tuple[str, str]]:
-        """Keys that this version refuses, each with what it stands for."""
-        if self.until is not None:
-            yield "until", "a timed pause"
-        if self.for_ is not None:
-            yield "for", "a timed pause"
+    def ends_at(self, now: Micros) -> Micros | None:
+        """When it lifts itself, or None.
+
+        Raises:
+            Invalid: it is to end twice, or out of reach.
+        """
+        if self.until is not None and self.for_ is not None:
+            raise _fault("for", "until says already when it ends: leave one of them out")
+        if self.until is not None and self.until > now + LONGEST:
+            raise _fault("until", "that is more than a hundred years away")
+        return self.until if self.for_ is None else now + self.for_
 
 
 class ResumeBody(Given):
@@ -140,7 +184,9 @@ class RunBody(Given):
 
     args: dict[str, Json] | None = None
     overlap: Annotated[Overlap | None, Field(description="what about a live run; default: refuse")] = None
-    new: Annotated[bool, Field(description="a fresh batch run, whatever an earlier one has left open")] = False
+    new: Annotated[bool, Field(description="a fresh batch run, whatever an earlier one has left open")] = (
+        False
+    )
 
 
 class SkipNextBody(Given):
@@ -190,15 +236,5 @@ class PreviewBody(Given):
     n: Count = 20
 
 
-def refuse_unsupported(asked: PauseBody) -> None:
-    """The body asks for nothing that comes with a later version.
-
-    Raises:
-        NotSupportedYet: it does; every such key is listed.
-    """
-    faults = [
-        Fault(key=key, message=f"not supported yet: {what}; leave it out")
-        for key, what in asked.unsupported()
-    ]
-    if faults:
-        raise NotSupportedYet("; ".join(f"{fault.key}: {fault.message}" for fault in faults), faults=faults)
+def _fault(key: str, message: str) -> Invalid:
+    return Invalid(f"{key}: {message}", faults=[Fault(key=key, message=message)])

@@ -11,14 +11,14 @@ from fastapi.responses import Response
 
 from scheduler.clock import SECOND, Clock
 from scheduler.control import models as api
-from scheduler.control.asking import Admitted, look
+from scheduler.control.asking import Administering, look
 from scheduler.control.firetimes import times_after
 from scheduler.control.ports import Operations, ParseDefinition, StatusFacts
 from scheduler.control.requests import Nothing, PreviewBody
 from scheduler.control.views import Views, reload_view, told
 from scheduler.errors import Draining, Invalid, SchedulerError, StoreUnavailable
 from scheduler.metrics import CONTENT_TYPE
-from scheduler.model.jobs import JobId
+from scheduler.model.jobs import JobId, Pause
 from scheduler.store.protocol import Reads
 from scheduler.store.values import Counts
 
@@ -79,12 +79,14 @@ class DaemonRoutes:
         await look(self._needs.operations)
         facts = self._needs.operations.status()
         counts: Counts | None
+        paused: Pause | None = None
         try:
             counts = await self._needs.reads.counts()
+            paused = await self._needs.reads.global_pause()
         except StoreUnavailable:
             counts = None
         ok = counts is not None and _trouble(facts) is None
-        return self._views.status(facts, counts, self._needs.clock.now(), ok=ok)
+        return self._views.status(facts, counts, paused, self._needs.clock.now(), ok=ok)
 
     async def preview(self, _: Annotated[Nothing, Query()], body: PreviewBody) -> api.FireTimes:
         """What a trigger means, before it is used."""
@@ -105,7 +107,7 @@ class DaemonRoutes:
         return api.FireTimes(items=[told(at, zone) for at in times])
 
     async def reload(
-        self, _: Annotated[Nothing, Query()], peer: Admitted, _body: Nothing = _NOTHING
+        self, _: Annotated[Nothing, Query()], peer: Administering, _body: Nothing = _NOTHING
     ) -> api.Reload:
         """The job files are read again; a file with faults keeps its old jobs."""
         return reload_view(await self._needs.operations.reload(peer))

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from pydantic import WithJsonSchema
 
 from scheduler.control import models as api
-from scheduler.control.asking import Admitted, JobPath
+from scheduler.control.answers import Answers
+from scheduler.control.asking import Administering, JobPath
+from scheduler.control.keys import answering
 from scheduler.control.ports import Operations, ParseDefinition
 from scheduler.control.requests import Nothing
 from scheduler.control.views import Views, job_and_runs
@@ -36,6 +38,7 @@ class DefinitionRoutes:
         self._reads = reads
         self._views = views
         self._parse = parse_definition
+        self._answers = Answers(views)
 
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
@@ -44,7 +47,7 @@ class DefinitionRoutes:
         router.delete("/v1/jobs/{id}")(self.remove)
 
     async def create(
-        self, _: Annotated[Nothing, Query()], peer: Admitted, body: Table, response: Response
+        self, _: Annotated[Nothing, Query()], peer: Administering, body: Table, response: Response
     ) -> api.Job:
         """A new job; its id is a member of the body."""
         id = body.get("id")
@@ -53,7 +56,11 @@ class DefinitionRoutes:
             raise Invalid(f"id: {message}", faults=[Fault(key="id", message=message)])
         definition = self._parse(JobId(id), _keys(id, body))
         change = DefinitionChange(
-            kind=ChangeKind.ADD, job_id=definition.id, origin=Origin.API, peer=peer, definition=definition
+            kind=ChangeKind.ADD,
+            job_id=definition.id,
+            origin=Origin.API,
+            peer=answering(peer, self._answers.created),
+            definition=definition,
         )
         done = await self._operations.apply(change)
         response.headers["Location"] = f"/v1/jobs/{definition.id}"
@@ -63,7 +70,7 @@ class DefinitionRoutes:
         self,
         id: JobPath,
         _: Annotated[Nothing, Query()],
-        peer: Admitted,
+        peer: Administering,
         body: Table,
         response: Response,
         if_match: Annotated[str | None, Header(description="the ETag of the definition to replace")] = None,
@@ -76,15 +83,18 @@ class DefinitionRoutes:
             kind=ChangeKind.CHANGE,
             job_id=id,
             origin=Origin.API,
-            peer=peer,
+            peer=answering(peer, self._answers.replaced),
             definition=definition,
             expects=_expected(seen, if_match),
         )
         return await self._shown(await self._operations.apply(change), response)
 
-    async def remove(self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted) -> api.JobAndRuns:
+    async def remove(
+        self, id: JobPath, _: Annotated[Nothing, Query()], peer: Administering
+    ) -> api.JobAndRuns:
         """The job is gone; its live run finishes, its history stays."""
-        change = DefinitionChange(kind=ChangeKind.REMOVE, job_id=id, origin=Origin.API, peer=peer)
+        asking = answering(peer, self._answers.job_and_runs)
+        change = DefinitionChange(kind=ChangeKind.REMOVE, job_id=id, origin=Origin.API, peer=asking)
         return await job_and_runs(self._views, self._reads, await self._operations.apply(change))
 
     async def _shown(self, done: Operated, response: Response) -> api.Job:

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Path, Query
 
 from scheduler.clock import Clock
 from scheduler.control import models as api
+from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, RunPath, look
+from scheduler.control.keys import answering
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
 from scheduler.control.requests import ItemBody, ItemsQuery, Nothing
@@ -27,6 +29,7 @@ class ItemRoutes:
         self._reads = reads
         self._views = views
         self._clock = clock
+        self._answers = Answers(views)
         self._cursors = Cursors("items")
 
     def register(self, router: APIRouter) -> None:
@@ -53,7 +56,8 @@ class ItemRoutes:
         body: ItemBody,
     ) -> api.ItemAndRun:
         """The item is what the operator says it is; a run that ended is judged anew."""
-        item, run = await self._operations.settle_item(id, key, ItemState(body.state), peer)
+        asking = answering(peer, self._answers.item)
+        item, run = await self._operations.settle_item(id, key, ItemState(body.state), asking)
         return api.ItemAndRun(item=self._views.item(item), run=self._views.summary(run))
 
     async def _counts(self, id: RunId) -> api.ItemCounts | None:

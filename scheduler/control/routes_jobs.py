@@ -9,8 +9,10 @@ from fastapi import APIRouter, Query, Response
 
 from scheduler.clock import Clock
 from scheduler.control import models as api
+from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, JobPath, look
 from scheduler.control.firetimes import coming
+from scheduler.control.keys import answering
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
 from scheduler.control.requests import (
@@ -23,7 +25,6 @@ from scheduler.control.requests import (
     RunBody,
     SkipNextBody,
     WhyQuery,
-    refuse_unsupported,
 )
 from scheduler.control.views import Views, in_slices, job_and_runs, told
 from scheduler.model.jobs import JobId
@@ -43,6 +44,7 @@ class JobRoutes:
         self._reads = reads
         self._views = views
         self._clock = clock
+        self._answers = Answers(views)
         self._jobs = Cursors("jobs")
         self._audit = Cursors("audit")
 
@@ -99,8 +101,8 @@ class JobRoutes:
         """What was done to the job, newest first; also of a job that was removed."""
         before = self._audit.number(asked.cursor)
         rows = await self._reads.audit(id, before=before, limit=asked.limit + 1)
-        if not rows and before is None:
-            await self._reads.job(id)
+        if before is None and not any(entry.job == id for entry in rows):
+            await self._reads.job(id)  # what was done to all jobs says nothing about whether there is one
         page = self._audit.page(rows, asked.limit, [entry.seq for entry in rows])
         items = await in_slices(page.rows, self._views.audit, self._breathe)
         return api.AuditPage(items=items, next_cursor=page.next_cursor)
@@ -109,15 +111,17 @@ class JobRoutes:
         self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: PauseBody = _PAUSE
     ) -> api.JobAndRuns:
         """The job does not fire until it is resumed, whatever happens meanwhile."""
-        refuse_unsupported(body)
-        done = await self._operations.pause(id, body.mode, body.reason, peer)
+        until = body.ends_at(self._clock.now())
+        asking = answering(peer, self._answers.job_and_runs)
+        done = await self._operations.pause(id, body.mode, body.reason, asking, until=until)
         return await job_and_runs(self._views, self._reads, done)
 
     async def resume(
         self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: ResumeBody = _RESUME
     ) -> api.JobAndRuns:
         """The job is active from now, also a failed one."""
-        done = await self._operations.resume(id, body.missed, peer)
+        asking = answering(peer, self._answers.job_and_runs)
+        done = await self._operations.resume(id, body.missed, asking)
         return await job_and_runs(self._views, self._reads, done)
 
     async def run(
@@ -130,9 +134,8 @@ class JobRoutes:
     ) -> api.Run:
         """A run is started now, or queued; the schedule does not move."""
         args = None if body.args is None else json.dumps(body.args, ensure_ascii=False)
-        started = await self._operations.run(
-            id, peer, args=args, overlap=body.overlap, new=body.new
-        )
+        asking = answering(peer, self._answers.started)
+        started = await self._operations.run(id, asking, args=args, overlap=body.overlap, new=body.new)
         response.headers["Location"] = f"/v1/runs/{started.run.id}"
         return self._views.run(started.run, await self._reads.attempts(started.run.id))
 
@@ -140,7 +143,8 @@ class JobRoutes:
         self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: SkipNextBody = _SKIP_ONE
     ) -> api.JobAndRuns:
         """The next fire times are passed over, and told as skipped."""
-        done = await self._operations.skip_next(id, body.n, peer)
+        asking = answering(peer, self._answers.job_and_runs)
+        done = await self._operations.skip_next(id, body.n, asking)
         return await job_and_runs(self._views, self._reads, done)
 
     async def _breathe(self) -> None:

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Query
 
 from scheduler.clock import Clock
 from scheduler.control import models as api
+from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, RunPath, look
+from scheduler.control.keys import answering
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
 from scheduler.control.requests import CancelBody, Nothing, RetryBody, RunsQuery
@@ -30,6 +32,7 @@ class RunRoutes:
         self._reads = reads
         self._views = views
         self._clock = clock
+        self._answers = Answers(views)
         self._runs = Cursors("runs")
 
     def register(self, router: APIRouter) -> None:
@@ -65,7 +68,8 @@ class RunRoutes:
         self, id: RunPath, _: Annotated[Nothing, Query()], peer: Admitted, body: CancelBody = _CANCEL
     ) -> api.Run:
         """The run is to end; the answer may come before it has."""
-        return await self._with_attempts(await self._operations.cancel(id, peer, force=body.force))
+        asking = answering(peer, self._answers.run)
+        return await self._with_attempts(await self._operations.cancel(id, asking, force=body.force))
 
     async def retry(
         self, id: RunPath, _: Annotated[Nothing, Query()], peer: Admitted, body: RetryBody = _RETRY
@@ -73,14 +77,16 @@ class RunRoutes:
         """A run that ended without success is queued again."""
         failed_only = body.items == "failed"
         keys = body.items if isinstance(body.items, list) else None
-        run = await self._operations.retry(id, peer, keys=keys, failed_only=failed_only)
+        asking = answering(peer, self._answers.run)
+        run = await self._operations.retry(id, asking, keys=keys, failed_only=failed_only)
         return await self._with_attempts(run)
 
     async def retry_now(
         self, id: RunPath, _: Annotated[Nothing, Query()], peer: Admitted, _body: Nothing = _NOTHING
     ) -> api.Run:
         """A run that waits for its next try does not wait any longer."""
-        return await self._with_attempts(await self._operations.retry_now(id, peer))
+        asking = answering(peer, self._answers.run)
+        return await self._with_attempts(await self._operations.retry_now(id, asking))
 
     async def _with_attempts(self, run: Run) -> api.Run:
         attempts = await self._reads.attempts(run.id) if run.claim else []

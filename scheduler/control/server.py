@@ -48,6 +48,7 @@ class ControlServer:
         application: answers requests.
         path: where the socket is made.
         activated: descriptor of a listening socket from the service manager, used instead of `path`.
+        group: whose members may connect; None: the daemon's own.
         limits: what one client may take.
     """
 
@@ -57,9 +58,11 @@ class ControlServer:
         path: Path,
         *,
         activated: int | None = None,
+        group: int | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._application = application
+        self._group = group
         self._path = path
         self._activated = activated
         self._limits = limits or Limits()
@@ -81,7 +84,7 @@ class ControlServer:
             AlreadyServed: another daemon serves it.
         """
         config = _configured(self._application)
-        self._bound = bind(self._path) if self._activated is None else adopt(self._activated)
+        self._bound = bind(self._path, self._group) if self._activated is None else adopt(self._activated)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: ControlConnection(config, self._state, self._limits, self._roster),

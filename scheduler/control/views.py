@@ -210,7 +210,13 @@ class Views:
         )
 
     def status(
-        self, facts: ports.StatusFacts, counts: values.Counts | None, now: Micros, *, ok: bool
+        self,
+        facts: ports.StatusFacts,
+        counts: values.Counts | None,
+        paused: jobs.Pause | None,
+        now: Micros,
+        *,
+        ok: bool,
     ) -> api.Status:
         """The daemon as it is now; `counts` is None while the store cannot be read."""
         return api.Status(
@@ -220,7 +226,7 @@ class Views:
             started_at=self.time(facts.started_at),
             uptime=seconds(max(0, now - facts.started_at)),
             draining=facts.draining,
-            paused=None,
+            paused=None if paused is None else self.pause(paused),
             counts=None if counts is None else api.Counts(jobs=dict(counts.jobs), runs=dict(counts.runs)),
             health=api.Health(
                 ok=ok,

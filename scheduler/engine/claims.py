@@ -73,6 +73,8 @@ class Claims:
         self._all_answered = asyncio.Event()
         self._all_answered.set()
         self._unknown: Counter[tuple[RunId, int]] = Counter()
+        self._charged: dict[tuple[RunId, int], bool] = {}
+        """Whether a crash is charged, as the first look saw it: later looks miss those that are done."""
         self.last_beat = clock.monotonic()
         self.last_try = self.last_beat
         """The last beat that came to an end, if only to be told by the store that it cannot commit."""
@@ -201,9 +203,13 @@ class Claims:
                 Event.RUN_RECOVERING, job=run.job, run_id=run.id, claim=run.claim, owner=run.owner
             )
             self._unknown.pop((run.id, run.claim), None)
+        charged = self._charged
+        self._charged = {}
         for run in (*look.recovering, *taken):
             alone = run.owner is not None and owners[run.owner] == 1
-            self._recoverer.take_up(run, counts_crash=alone or run.serial)
+            charge = charged.get((run.id, run.claim), alone or run.serial)
+            self._charged[run.id, run.claim] = charge
+            self._recoverer.take_up(run, counts_crash=charge)
         for run_id in look.wedged:
             await self._settle_wedged(run_id)
 
@@ -211,7 +217,10 @@ class Claims:
         """Items that their run has left behind are no longer told to be at work."""
         for key in await self._store.settle_wedged(run_id):
             self._log.warning(
-                Event.ITEM_UNKNOWN, run_id=run_id, item=key, message="left begun by a run that went on without it"
+                Event.ITEM_UNKNOWN,
+                run_id=run_id,
+                item=key,
+                message="left begun by a run that went on without it",
             )
 
     def _is_dead(self, seen: ClaimSeen, now: Micros) -> bool:

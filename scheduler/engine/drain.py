@@ -60,7 +60,7 @@ class Drain:
         if await self._within(self._idle, self._timeout, hurries=True):
             return
         if longest_item > self._timeout and not self._hurried.is_set():
-            # A paid call is not cut for a deploy: items that run get their own time, and no further one begins.
+            # A paid call is not cut for a deploy: items that run get their own time, no further one begins.
             self._runner.cut_plain(Cause.SHUTDOWN)
             if await self._within(self._idle, longest_item - self._timeout, hurries=True):
                 return

@@ -8,11 +8,11 @@ else waits long for it. One that raises is told and tried again; it does not end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from scheduler.clock import MINUTE, SECOND, Clock, Micros
 from scheduler.engine.claims import Claims
+from scheduler.engine.pauses import PauseEnds
 from scheduler.engine.ports import Timer
 from scheduler.engine.runner import Runner
 from scheduler.engine.start_rate import StartRate
@@ -22,7 +22,7 @@ from scheduler.model.jobs import Job
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
 from scheduler.rules.planning import FirePlan, SkippedSpan, plan_fire
 from scheduler.store.protocol import Store
-from scheduler.store.values import Claimant, Fired
+from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
 
 SLICE: Final = 50
@@ -62,6 +62,7 @@ class Engine:
         self._nap: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._stopped = False
+        self._pause_ends = PauseEnds(store, claims, log, self.tell_skipped)
         self.last_tick = clock.monotonic()
 
     def wake(self) -> None:
@@ -136,21 +137,24 @@ class Engine:
         """One slice of due jobs fires; the moment of the look, and whether that was all."""
         late_limit = min(SLICE, self._rate.available(self._clock.monotonic()))
         look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
-        late = sum(1 for job in look.jobs if job.due_at is not None and look.now - job.due_at > _LATE)
-        self._rate.spend(late)
-        plans = await self._plans(look.jobs, look.now)
+        if look.pause_over:
+            await self._pause_ends.lift()
+        late = {job.id for job in look.jobs if job.due_at is not None and look.now - job.due_at > _LATE}
+        plans = await self._plans(look)
+        starting = sum(1 for plan in plans if plan.slots and plan.job_id in late)
+        self._rate.spend(starting)  # late times that are only told cost nothing
         if plans:
             await self._fire(plans, {job.id: job for job in look.jobs})
-        if late >= late_limit:
-            self._again_after(self._rate.pause)
-        return look.now, len(look.jobs) - late < SLICE
+        if len(late) >= late_limit:
+            self._again_after(self._rate.pause if starting or not plans else 0)
+        return look.now, (len(look.jobs) - len(late) < SLICE or not plans) and not look.pause_over
 
-    async def _plans(self, jobs: Sequence[Job], now: Micros) -> list[FirePlan]:
+    async def _plans(self, look: DueLook) -> list[FirePlan]:
         """A plan for each due job; one whose definition breaks the planning is told and put aside."""
         plans: list[FirePlan] = []
-        for job in sorted(jobs, key=lambda job: (-job.definition.priority, job.due_at)):
+        for job in sorted(look.jobs, key=lambda job: (-job.definition.priority, job.due_at)):
             try:
-                plan = plan_fire(job, now, lambda: new_run_id(now))
+                plan = plan_fire(job, look.now, lambda: new_run_id(look.now), look.paused)
             except Exception as error:  # noqa: BLE001 - one job must not keep the others from firing
                 await self._put_aside(job, error)
                 continue
@@ -159,7 +163,7 @@ class Engine:
         return plans
 
     async def _put_aside(self, job: Job, error: Exception) -> None:
-        """The job is shown as broken, and told once; it is planned again at each tick, so it heals by itself."""
+        """The job is shown as broken, and told once; each tick plans it again, so it heals by itself."""
         if job.problem_code is not None:
             return
         message = f"its next fire time cannot be planned: {error!r}"

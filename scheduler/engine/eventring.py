@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
+from threading import Lock
 from typing import Final
 
-from scheduler.clock import Clock, Micros
+from scheduler.clock import SECOND, Clock, Micros
 from scheduler.telemetry import Event, Logger
 
 SIZE: Final = 10_000
 _CHUNK: Final = 200
+_PROGRESS_EVERY: Final[Micros] = 5 * SECOND
+_PROGRESS_KNOWN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,23 @@ class Entry:
     fields: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Transitions that came after one another, and the id up to which a follower has seen everything."""
+
+    until: str
+    entries: list[Entry]
+
+
 class Gap(Enum):
-    """Why a follower has to list again."""
+    """What a follower is told instead of transitions."""
 
     UNKNOWN = auto()
-    """The id it came with is of another process, or no longer in the ring."""
+    """The id it came with is of another process, or no longer in the ring: it has to list again."""
     TOO_SLOW = auto()
-    """The ring has run past it."""
+    """The ring has run past it; this is the last thing told."""
+    CLOSED = auto()
+    """The daemon stops; this is the last thing told."""
 
 
 class EventRing:
@@ -59,14 +73,20 @@ class EventRing:
         self._clock = clock
         self._entries: deque[Entry] = deque(maxlen=size)
         self._count = 0
+        self._one_at_a_time = Lock()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._followers = 0
+        self._closed = False
+        self.followers = 0
 
     @property
     def last_id(self) -> str:
         """The id of the newest transition."""
         return self.id_of(self._count)
+
+    def monotonic(self) -> Micros:
+        """The ring's clock."""
+        return self._clock.monotonic()
 
     def id_of(self, number: int) -> str:
         """The id under which a transition is known outside."""
@@ -74,75 +94,145 @@ class EventRing:
 
     def append(self, event: Event, fields: Mapping[str, object]) -> None:
         """The transition is known to followers. May be called from any thread."""
-        self._count += 1
-        self._entries.append(Entry(self._count, self._clock.now(), event, fields))
-        if self._followers:
+        with self._one_at_a_time:
+            self._count += 1
+            self._entries.append(Entry(self._count, self._clock.now(), event, fields))
+        if self.followers:
             self._loop.call_soon_threadsafe(self._news.set)
 
-    async def follow(self, after: str | None) -> AsyncIterator[list[Entry] | Gap]:
-        """Transitions after the id `after` (None: from now on), in chunks; a `Gap` is the last thing told,
-        unless it is `UNKNOWN`, after which it goes on from now."""
-        position = self._position_of(after)
+    def close(self) -> None:
+        """Followers get what there is, and then the end."""
+        self._closed = True
+        self._news.set()
+
+    async def follow(
+        self,
+        after: str | None,
+        *,
+        wants: Callable[[Entry], bool] = lambda _: True,
+        tail: int = 0,
+        goes_on: bool = True,
+        idle: float = 60.0,
+    ) -> AsyncIterator[Chunk | Gap]:
+        """Transitions after the id `after` (None: from now on), in chunks.
+
+        A chunk without entries is a sign of life: it comes when nothing wanted has come for a while. After
+        `UNKNOWN` it goes on from now.
+
+        Args:
+            wants: which entries are told.
+            tail: without an id: begin with so many wanted ones that have been.
+            goes_on: wait for further ones; else it ends with what there is.
+            idle: seconds without news after which an empty chunk comes.
+        """
+        position = self._before_last(tail, wants) if after is None else self._position_of(after)
         if position is None:
             yield Gap.UNKNOWN
             position = self._count
-        self._followers += 1
+        self.followers += 1
+        told_at = self._clock.monotonic()
         try:
             while True:
                 if position < self._oldest() - 1:
                     yield Gap.TOO_SLOW
                     return
                 chunk = self._after(position)
-                if chunk:
-                    position = chunk[-1].number
-                    yield chunk
-                    continue
-                self._news.clear()
-                await self._news.wait()
+                wanted = [entry for entry in chunk if wants(entry)]
+                position = chunk[-1].number if chunk else position
+                silent_for = self._clock.monotonic() - told_at
+                if wanted or silent_for >= idle * SECOND:
+                    told_at = self._clock.monotonic()
+                    yield Chunk(self.id_of(position), wanted)
+                elif chunk:
+                    await self._clock.sleep(0)  # between what nobody wants, the loop is let go
+                elif self._closed or not goes_on:
+                    if goes_on:
+                        yield Gap.CLOSED
+                    return
+                else:
+                    await self._wait_for_news(idle - silent_for / SECOND)
         finally:
-            self._followers -= 1
+            self.followers -= 1
+
+    async def _wait_for_news(self, at_most: float) -> None:
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.001, at_most)):
+                await self._news.wait()
 
     def _oldest(self) -> int:
         return self._count - len(self._entries) + 1
 
-    def _position_of(self, after: str | None) -> int | None:
-        if after is None:
-            return self._count
+    def _before_last(self, number: int, wants: Callable[[Entry], bool]) -> int:
+        """The position before the last so many wanted entries."""
+        with self._one_at_a_time:
+            found = islice((entry for entry in reversed(self._entries) if wants(entry)), number)
+            return min((entry.number - 1 for entry in found), default=self._count)
+
+    def _position_of(self, after: str) -> int | None:
         instance, _, number = after.rpartition("-")
-        if instance != self.instance or not number.isascii() or not number.isdecimal():
+        if instance != self.instance or not number.isascii() or not number.isdecimal() or len(number) > 18:
             return None
         position = int(number)
         return position if self._oldest() - 1 <= position <= self._count else None
 
     def _after(self, position: int) -> list[Entry]:
         """A bounded chunk of what came after `position`, so that no follower holds the loop for long."""
-        skip = max(0, len(self._entries) - (self._count - position))
-        return list(islice(self._entries, skip, skip + _CHUNK))
+        with self._one_at_a_time:
+            skip = max(0, len(self._entries) - (self._count - position))
+            return list(islice(self._entries, skip, skip + _CHUNK))
 
 
 class Tee:
-    """A `Logger` whose events also go into the ring."""
+    """A `Logger` whose events also go into the ring.
 
-    def __init__(self, log: Logger, ring: EventRing, bound: Mapping[str, object] | None = None) -> None:
+    Signs of progress of a run go there every few seconds at most: they are many, and would push the
+    transitions out.
+    """
+
+    def __init__(
+        self,
+        log: Logger,
+        ring: EventRing,
+        bound: Mapping[str, object] | None = None,
+        progressed: dict[object, int] | None = None,
+    ) -> None:
         self._log = log
         self._ring = ring
         self._bound = dict(bound or {})
+        self._progressed: dict[object, int] = {} if progressed is None else progressed
 
     def bind(self, **fields: object) -> Logger:
-        return Tee(self._log.bind(**fields), self._ring, {**self._bound, **fields})
+        return Tee(self._log.bind(**fields), self._ring, {**self._bound, **fields}, self._progressed)
 
     def debug(self, event: Event, **fields: object) -> None:
         self._log.debug(event, **fields)
-        self._ring.append(event, {**self._bound, **fields})
+        self._tell(event, fields)
 
     def info(self, event: Event, **fields: object) -> None:
         self._log.info(event, **fields)
-        self._ring.append(event, {**self._bound, **fields})
+        self._tell(event, fields)
 
     def warning(self, event: Event, **fields: object) -> None:
         self._log.warning(event, **fields)
-        self._ring.append(event, {**self._bound, **fields})
+        self._tell(event, fields)
 
     def error(self, event: Event, **fields: object) -> None:
         self._log.error(event, **fields)
-        self._ring.append(event, {name: value for name, value in {**self._bound, **fields}.items() if name != "exc_info"})
+        self._tell(event, {name: value for name, value in fields.items() if name != "exc_info"})
+
+    def _tell(self, event: Event, fields: Mapping[str, object]) -> None:
+        told = {**self._bound, **fields}
+        if event is not Event.RUN_PROGRESSED or self._is_news(told.get("run_id")):
+            self._ring.append(event, told)
+
+    def _is_news(self, run_id: object) -> bool:
+        """No sign of progress of this run was told within the last seconds."""
+        now = self._ring.monotonic()
+        if now - self._progressed.get(run_id, now - _PROGRESS_EVERY) < _PROGRESS_EVERY:
+            return False
+        self._progressed.pop(run_id, None)
+        self._progressed[run_id] = now
+        if len(self._progressed) > _PROGRESS_KNOWN:
+            del self._progressed[next(iter(self._progressed))]
+        return True

@@ -49,7 +49,8 @@ def judge(grant: Grant, ended: Ended | None, cause: Cause | None, spread: float)
         ending, reason, message = _OF_CAUSE[cause]
         return _verdict(grant, facts, spread, ending=ending, reason=reason, message=message)
     if facts.kind is EndKind.BROKEN:
-        return judge_spawn(grant, HandlerBroken(facts.message or "its handler is broken"), spread, broken=True)
+        broken = HandlerBroken(facts.message or "its handler is broken")
+        return judge_spawn(grant, broken, spread, broken=True)
     ending, why, words = _by_itself(grant.definition, facts)
     return _verdict(
         grant,
@@ -93,9 +94,7 @@ def _by_itself(definition: JobDefinition, ended: Ended) -> tuple[Ending, RunReas
         case EndKind.LIST_FAILED:
             why = RunReason.SPAWN_FAILED if ended.exit_code is None else RunReason.EXIT_CODE
             return Ending.FAILED, why, ended.message
-        case EndKind.BROKEN:
-            return Ending.FAILED, RunReason.BROKEN, ended.message
-        case EndKind.CANCELLED:
+        case _:
             return Ending.FAILED, RunReason.EXCEPTION, "the handler cancelled itself"
 
 

@@ -6,14 +6,16 @@ the transition is told, and the tick looks again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
-from scheduler.clock import Clock
+from scheduler.clock import Clock, Micros
 from scheduler.engine.claims import Claims
 from scheduler.engine.engine import Engine
 from scheduler.engine.runner import Runner
 from scheduler.engine.writeback import WriteBack
-from scheduler.errors import Draining, SchedulerError
+from scheduler.errors import Draining, SchedulerError, StoreUnavailable
 from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import JobId, Overlap, PauseMode
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
@@ -33,6 +35,9 @@ from scheduler.store.values import (
     StartRequest,
 )
 from scheduler.telemetry import Event, Logger
+
+_LOOK_PATIENCE: Final = 1.0
+"""Seconds that a read waits for what its look found to be taken over."""
 
 _CHANGE_EVENT = {
     ChangeKind.ADD: Event.JOB_ADDED,
@@ -74,12 +79,18 @@ class Operations:
         self._log = log
 
     async def look(self) -> None:
-        """Dead claims found on a read are being recovered; it waits for no process to end."""
-        await self._claims.sweep()
+        """Dead claims found on a read are being recovered; no process or full disk is waited for."""
+        try:
+            async with asyncio.timeout(_LOOK_PATIENCE):
+                await self._claims.sweep()
+        except (TimeoutError, StoreUnavailable):
+            return  # what it found is taken up by the next sweep
 
-    async def pause(self, job_id: JobId, mode: PauseMode, note: str, peer: Peer) -> Operated:
+    async def pause(
+        self, job_id: JobId, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None = None
+    ) -> Operated:
         """The job is paused."""
-        request = PauseRequest(job_id=job_id, mode=mode, peer=peer, note=note)
+        request = PauseRequest(job_id=job_id, mode=mode, peer=peer, note=note, until=until)
         done = _result(await self._store.pause([request]))
         self._follow(done)
         if done.changed:
@@ -89,6 +100,7 @@ class Operations:
                 by=str(peer),
                 mode=mode,
                 message=note or None,
+                until_at=until,
                 in_flight=len(done.in_flight),
             )
         return done
@@ -111,9 +123,7 @@ class Operations:
         """A manual run is claimed, or queued."""
         await self._claims.sweep()
         run_id = new_run_id(self._clock.now())
-        request = StartRequest(
-            job_id=job_id, run_id=run_id, peer=peer, overlap=overlap, args=args, new=new
-        )
+        request = StartRequest(job_id=job_id, run_id=run_id, peer=peer, overlap=overlap, args=args, new=new)
         self._claims.expect(run_id)
         granted = False
         try:
@@ -157,7 +167,7 @@ class Operations:
     async def retry(
         self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
     ) -> Run:
-        """A run that did not succeed is queued again; a batch for what is not done, or only for some of it."""
+        """A run that did not succeed is queued again; a batch for what is not done, or some of it."""
         self._refuse_while_draining()
         run = await self._store.retry(run_id, peer, keys=keys, failed_only=failed_only)
         self._log.info(Event.RUN_REQUEUED, job=run.job, run_id=run.id, by=str(peer))
@@ -166,11 +176,14 @@ class Operations:
 
     async def settle_item(self, run_id: RunId, key: str, state: ItemState, peer: Peer) -> tuple[Item, Run]:
         """The item is what the operator says; a run that ended may be another one for it."""
-        item, run = await self._store.settle_item(
-            SettleItem(run_id=run_id, key=key, state=state, peer=peer)
-        )
+        item, run = await self._store.settle_item(SettleItem(run_id=run_id, key=key, state=state, peer=peer))
         self._log.info(
-            _SETTLED[item.state], job=run.job, run_id=run.id, item=key, by=str(peer), message="settled by hand"
+            _SETTLED[item.state],
+            job=run.job,
+            run_id=run.id,
+            item=key,
+            by=str(peer),
+            message="settled by hand",
         )
         self._claims.nudge(run_id)
         return item, run

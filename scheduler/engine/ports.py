@@ -109,8 +109,7 @@ class Heeds(Execution, Protocol):
     """An execution that an operator's wish reaches while it runs."""
 
     def heed(self, wish: Wish) -> None:
-        """`freeze` stops it where it stands, `run` lets it go on; a batch looks again whether it may begin
-        items."""
+        """`freeze` stops it where it stands, `run` lets it go on; a batch looks again what it may begin."""
         ...
 
 

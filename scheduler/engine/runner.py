@@ -94,7 +94,7 @@ class Runner:
             await asyncio.wait(self._tasks.values())
 
     def cut_plain(self, cause: Cause) -> None:
-        """Every attempt but those of batches, whose items are not cut for a deploy, is ended for this cause."""
+        """Every attempt but those of batches (no item is cut for a deploy) is ended for this cause."""
         for attempt in self._attempts.values():
             if attempt.grant.definition.batch is None:
                 attempt.cut(cause)

@@ -26,7 +26,7 @@ _IN_HANDLER: ContextVar[str | None] = ContextVar("scheduler_in_handler", default
 def handler_task(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], *, name: str
 ) -> asyncio.Task[T]:
-    """A task that runs `coro` as a handler: tasks begun in it are contained, and bear its name unless named."""
+    """A task that runs `coro` as a handler: tasks begun in it are contained, and bear its name."""
     if loop.get_task_factory() is None:
         loop.set_task_factory(_contained_task)
     context = copy_context()

@@ -7,7 +7,6 @@ prints is spooled to disk first, so that a command that fails at its end leaves 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ _FIRST_PAUSE: Final[Micros] = SECOND // 10
 _LONGEST_PAUSE: Final[Micros] = MINUTE
 _LAST_WORD: Final = 2.0
 """Seconds that the warden gets to end by itself, and by SIGKILL, when the daemon stops in order."""
+
+_START_WAIT: Final = 5.0
+"""Seconds that its interpreter gets to start."""
 
 _LOG: Final = logging.getLogger("scheduler.warden")
 
@@ -102,25 +106,30 @@ class Warden:
             await self._begin()
 
     async def _begin(self) -> None:
+        known = frozenset(self._wards)
         try:
-            started = await off_loop(self._spawn, discard=_dismiss)
+            started = await off_loop(lambda: self._spawn(known), discard=_dismiss)
         except (OSError, NoThread) as error:
             _LOG.warning("no warden can be started, so a crash would leave commands running: %s", error)
             return
         self._process, self._pipe = started
-        self._tell(b"".join(ward.told("+") for ward in self._wards))
+        changes = [ward.told("+") for ward in self._wards - known]
+        changes += [ward.told("-") for ward in known - self._wards]
+        self._tell(b"".join(changes))
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], int]:
+    def _spawn(self, known: frozenset[Ward]) -> tuple[subprocess.Popen[bytes], int]:
+        """A warden whose pipe held all that is known before it began to run, and our end of that pipe."""
         reading, writing = os.pipe()
         try:
             os.set_blocking(writing, False)
             with contextlib.suppress(OSError):  # more than is granted: then a smaller one has to do
                 fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+            _fill(writing, b"".join(ward.told("+") for ward in known))
             script = Path(warden_watch.__file__)
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), str(os.getpid()), self._store_id],
                 stdin=reading,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={},
                 cwd="/",
@@ -131,6 +140,7 @@ class Warden:
             raise
         finally:
             os.close(reading)
+        _wait_until_ready(process)
         return process, writing
 
     def _tell(self, lines: bytes) -> None:
@@ -155,6 +165,20 @@ class Warden:
             reap(self._process)
         self._process = None
         self._close_pipe()
+
+
+def _fill(pipe: int, lines: bytes) -> None:
+    if lines and os.write(pipe, lines) != len(lines):
+        raise BlockingIOError("its pipe does not hold what it has to know")
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes]) -> None:
+    """The warden ignores signals by now; one that did not get there is killed, and so replaced."""
+    if process.stdout is None:
+        return
+    with process.stdout as ready:
+        if not select.select([ready], [], [], _START_WAIT)[0] or not ready.read(1):
+            process.kill()
 
 
 def _dismiss(started: tuple[subprocess.Popen[bytes], int]) -> None:

@@ -1,9 +1,10 @@
 """The warden's process: `python -I -S warden_watch.py DAEMON STORE_ID`, with a pipe from the daemon as stdin.
 
 It ends what the daemon was running at the moment at which the daemon dies, however it dies. On the pipe it is
-told of each session that begins (`+ LEADER TICKS RUN_ID CLAIM`) and ends (`- LEADER TICKS RUN_ID CLAIM`).
-When the pipe closes or the daemon is gone, whoever is alive of the sessions that have not ended gets SIGTERM
-and SIGCONT, half a second later SIGKILL, until two looks in a row find nobody.
+told of each session that begins (`+ LEADER TICKS RUN_ID CLAIM`) and ends (`- LEADER TICKS RUN_ID CLAIM`);
+that it is ready it says by a byte on stdout. When the pipe closes or the daemon is gone, whoever is alive of
+the sessions that have not ended gets SIGTERM and SIGCONT, half a second later SIGKILL, until two looks in a
+row find nobody.
 
 Nothing but a few built-in modules: it starts in 10 ms and stays small. It lives in a session of its own and
 ignores the signals of a terminal or a service manager, because its work begins when all others are ended.
@@ -38,9 +39,17 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     daemon, store_id = int(sys.argv[1]), sys.argv[2].encode()
+    _say_ready()
     wards = _watch(daemon)
     if wards:
         _end_all(wards, store_id)
+
+
+def _say_ready() -> None:
+    try:
+        os.write(1, b"!")
+    except OSError:  # the daemon is gone already: all the more there is work
+        return
 
 
 def _watch(daemon: int) -> set[Ward]:

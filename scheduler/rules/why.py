@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job, JobStatus, Overlap
+from scheduler.model.jobs import Job, JobStatus, Overlap, Pause
 from scheduler.model.runs import Run, RunState
 
 
@@ -44,20 +44,35 @@ class Limits:
 
 
 def why(
-    job: Job, unfinished: Sequence[Run], limits: Limits, now: Micros, *, draining: bool, global_pause: bool
+    job: Job,
+    unfinished: Sequence[Run],
+    limits: Limits,
+    now: Micros,
+    *,
+    draining: bool,
+    global_pause: Pause | None,
 ) -> Blocked:
     """The one reason, given the live rows.
 
     Args:
         unfinished: live and queued runs of the job, oldest first.
+        global_pause: of all jobs, or None.
     """
     if draining:
         return Blocked(
             is_blocked=True, code="draining", message="the daemon is stopping and starts nothing new"
         )
-    if global_pause:
-        return Blocked(is_blocked=True, code="global_pause", message="all jobs are paused")
+    if global_pause is not None:
+        return _paused("global_pause", "all jobs are paused", global_pause)
     return _of_job(job) or _of_runs(job, unfinished, limits, now) or _of_schedule(job, now)
+
+
+def _paused(code: str, words: str, pause: Pause) -> Blocked:
+    note = f": {pause.note}" if pause.note else ""
+    message = f"{words} by {pause.by} (reason {pause.reason}){note}"
+    return Blocked(
+        is_blocked=True, code=code, message=message, since=pause.since, next_possible_at=pause.until
+    )
 
 
 _ENDED: Mapping[JobStatus, str] = {
@@ -70,12 +85,7 @@ def _of_job(job: Job) -> Blocked | None:
     if job.problem_code is not None:
         return Blocked(is_blocked=True, code="broken", message=f"the job is broken: {job.problem_message}")
     if job.pause is not None:
-        pause = job.pause
-        note = f": {pause.note}" if pause.note else ""
-        message = f"paused by {pause.by} (reason {pause.reason}){note}"
-        return Blocked(
-            is_blocked=True, code="paused", message=message, since=pause.since, next_possible_at=pause.until
-        )
+        return _paused("paused", "paused", job.pause)
     if job.status in _ENDED:
         return Blocked(is_blocked=True, code=job.status, message=_ENDED[job.status])
     if not job.enabled:

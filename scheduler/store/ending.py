@@ -1,4 +1,4 @@
-"""END_ITEM inside a transaction: outcomes are kept under the begin that they name; what is lost is told so."""
+"""END_ITEM inside a transaction: outcomes are kept under the begin they name; what is lost is told so."""
 
 from __future__ import annotations
 

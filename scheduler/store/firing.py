@@ -24,6 +24,7 @@ from scheduler.rules.planning import Admission, FirePlan, SkippedSpan, Slot, adm
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import cancel_unstarted, end_job_if_exhausted
 from scheduler.store.items import item_counts
+from scheduler.store.once import once
 from scheduler.store.operating import next_from_now
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import (
@@ -199,7 +200,10 @@ def _make_way(tx: Transaction, job: Job, spare: RunId | None = None) -> tuple[li
 def start(tx: Transaction, who: Claimant, requests: Sequence[StartRequest]) -> list[Started | SchedulerError]:
     """Manual starts in order: each sees the rows of those before it (I2)."""
     room = Room(tx, who)
-    return [tx.alone(partial(_start_one, tx, who, request, room)) for request in requests]
+    return [
+        tx.alone(partial(once, tx, request.peer, partial(_start_one, tx, who, request, room)))
+        for request in requests
+    ]
 
 
 def _start_one(tx: Transaction, who: Claimant, request: StartRequest, room: Room) -> Started:

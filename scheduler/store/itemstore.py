@@ -1,4 +1,4 @@
-"""The verbs of a batch's worker on SQLite; wiring only, the bodies stand in `items`, `beginning`, `ending`."""
+"""The verbs of a batch's worker on SQLite: wiring only; bodies in `items`, `beginning`, `ending`."""
 
 from __future__ import annotations
 

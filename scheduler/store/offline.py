@@ -16,12 +16,14 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from scheduler.clock import Micros
 from scheduler.errors import Conflict, Forbidden, NotFound, StoreRefused, StoreUnavailable
 from scheduler.store.reading import SqliteReads
 from scheduler.store.schema import APPLICATION_ID, load_queries, migrations
@@ -93,16 +95,35 @@ def store_faults(state: Path) -> list[str]:
     return [text for text in found if text != "ok"]
 
 
-def store_identity(state: Path) -> tuple[str, dict[str, str]]:
-    """The store's id, and run id -> state of every run that has not ended.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFacts:
+    """What the store tells about itself.
+
+    Attributes:
+        store_id: its random id, which the processes of its runs carry in their environment.
+        unfinished: run id -> state of every run that has not ended.
+        wall_seen: the latest wall time that a daemon has remembered, or None.
+    """
+
+    store_id: str
+    unfinished: Mapping[str, str]
+    wall_seen: Micros | None
+
+
+def store_facts(state: Path) -> StoreFacts:
+    """The facts, as they are on disk now.
 
     Raises:
         SchedulerError: as `OfflineStore.open`.
     """
+    queries = load_queries()
     with _reading(state) as db:
-        id = _checked_id(state, db)
-        rows = db.execute(load_queries()["unfinished_states"])
-        return id, {str(row["id"]): str(row["state"]) for row in rows}
+        seen = db.execute(queries["read_meta"], {"name": "wall_seen"}).fetchone()
+        return StoreFacts(
+            store_id=_checked_id(state, db),
+            unfinished={row["id"]: row["state"] for row in db.execute(queries["unfinished_states"])},
+            wall_seen=None if seen is None else int(seen[0]),
+        )
 
 
 def back_up(state: Path, target: Path) -> int:
@@ -119,7 +140,7 @@ def back_up(state: Path, target: Path) -> int:
         raise Conflict(f"{target} exists already", hint="name a file that is not there yet")
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        with _reading(state) as db:
+        with _reading(state, any_version=True) as db:
             os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
             _copy_into(fresh, db)
         _sync(fresh)
@@ -157,14 +178,14 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reading(state: Path) -> Iterator[sqlite3.Connection]:
-    """A plain connection to the store, checked to be ours."""
+def _reading(state: Path, *, any_version: bool = False) -> Iterator[sqlite3.Connection]:
+    """A plain connection to the store, checked to be ours and of this version, unless any will do."""
     with (
         _readable(state) as uri,
         _told(state),
         contextlib.closing(_connect(uri)) as db,
     ):
-        _checked_id(state, db)
+        _checked_id(state, db, any_version=any_version)
         yield db
 
 
@@ -239,7 +260,7 @@ def _connect(uri: str) -> sqlite3.Connection:
     return db
 
 
-def _checked_id(state: Path, db: sqlite3.Connection) -> str:
+def _checked_id(state: Path, db: sqlite3.Connection, *, any_version: bool = False) -> str:
     """The store's id.
 
     Raises:
@@ -250,12 +271,12 @@ def _checked_id(state: Path, db: sqlite3.Connection) -> str:
     place = state / FILE_NAME
     if application != APPLICATION_ID or version < 1:
         raise StoreRefused(f"{place} is no schedulerd database", hint="name the right directory with --state")
-    if version > newest:
+    if version > newest and not any_version:
         raise StoreRefused(
             f"{place} has schema {version}, this schedctl knows schemas up to {newest}",
             hint="use the schedctl of the newer version",
         )
-    if version < newest:
+    if version < newest and not any_version:
         raise StoreRefused(
             f"{place} has schema {version}, this schedctl reads {newest}",
             hint="start the daemon once: it upgrades its store",

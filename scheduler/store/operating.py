@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.clock import Micros
+from scheduler.clock import Micros, rfc3339
 from scheduler.errors import Conflict, Invalid, NotFound
 from scheduler.model.jobs import Job, JobId, JobStatus, Pause, PauseMode, PauseReason, PythonAction
 from scheduler.model.runs import (
@@ -88,7 +88,7 @@ def pause(tx: Transaction, request: PauseRequest) -> Operated:
     changed = _write_pause(tx, job, request)
     wishes, cancelled = wish_in_flight(tx, job, stronger(job, request.mode, mode_of_all(tx)))
     if changed or wishes or cancelled:
-        detail = {"mode": request.mode, "reason": request.note, "until": request.until}
+        detail = {"mode": request.mode, "reason": request.note, "until": rfc3339(request.until)}
         tx.record("pause", request.peer, job=job.id, detail=json.dumps(detail))
     return Operated(
         job=live_job(tx, job.id),
@@ -198,8 +198,7 @@ def lift(
 
 
 def next_from_now(tx: Transaction, job: Job, as_of: Micros | None = None) -> Micros | None:
-    """The next slot from now (or from `as_of`), from scratch; None while a `delay` job's scheduled run is on
-    its way.
+    """The next slot from now, or from `as_of`; None while a `delay` job's scheduled run is on its way.
 
     Slots that have their row already (passed over by `skip-next`) do not come again.
     """
@@ -208,7 +207,7 @@ def next_from_now(tx: Transaction, job: Job, as_of: Micros | None = None) -> Mic
         return None
     after = tx.now if as_of is None else as_of
     if job.held_from is not None and schedule.trigger.kind != "delay":
-        after = max(after, job.held_from - 1)  # slots before it are not this incarnation's, or were told
+        after = max(after, min(job.held_from - 1, tx.now))  # those before it are of another definition
     following = schedule.next_fire(after)
     told = None if following is None else tx.one("run_at", job=job.id, fire_time=following)
     if following is None or told is None or told["generation"] != job.generation:

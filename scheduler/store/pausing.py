@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from scheduler.clock import Micros
+from scheduler.clock import Micros, rfc3339
 from scheduler.errors import Invalid
 from scheduler.model.jobs import Job, JobId, PauseMode
 from scheduler.model.runs import Run, RunId, RunState, Wish
@@ -36,7 +36,7 @@ def pause_all(tx: Transaction, request: PauseAllRequest) -> AllOperated:
     if request.until is not None and request.until <= tx.now:
         raise Invalid("the end of the pause has passed already", hint="name a moment to come")
     row = tx.one("global_pause")
-    values = {"mode": request.mode, "by": str(request.peer), "note": request.note, "until": request.until}
+    values = {"mode": request.mode, "by": str(request.peer), "note": request.note, "until": rfc3339(request.until)}
     if row is None:
         tx.execute("begin_global_pause", now=tx.now, **values)
         changed = True
@@ -47,7 +47,7 @@ def pause_all(tx: Transaction, request: PauseAllRequest) -> AllOperated:
             tx.execute("change_global_pause", id=row["id"], **values)
     wishes, cancelled = _wish_all(tx, request.mode)
     if changed or wishes or cancelled:
-        detail = {"mode": request.mode, "reason": request.note, "until": request.until}
+        detail = {"mode": request.mode, "reason": request.note, "until": rfc3339(request.until)}
         tx.record("pause-all", request.peer, detail=json.dumps(detail))
     return _operated(tx, changed=changed, wishes=wishes, cancelled=cancelled)
 
@@ -78,7 +78,7 @@ def _expire_all(tx: Transaction, peer: Peer) -> AllOperated | None:
     if row is None or row["until"] is None or row["until"] > tx.now:
         return None
     done = _lift_all(tx, row, row["until"], over_by=tx.now)
-    tx.record("resume-all", peer, detail=json.dumps({"until": row["until"]}))
+    tx.record("resume-all", peer, detail=json.dumps({"until": rfc3339(row["until"])}))
     return done
 
 
@@ -87,13 +87,11 @@ def _expire_one(tx: Transaction, row: Row, peer: Peer) -> PauseExpired | None:
     done = lift(tx, job, Missed.SKIP, until, over_by=tx.now)
     if done is None:
         return None
-    tx.record("resume", peer, job=job.id, detail=json.dumps({"missed": Missed.SKIP, "until": until}))
+    tx.record("resume", peer, job=job.id, detail=json.dumps({"missed": Missed.SKIP, "until": rfc3339(until)}))
     return PauseExpired(job_id=job.id, until=until, done=done)
 
 
-def _wish_all(
-    tx: Transaction, mode: PauseMode
-) -> tuple[tuple[tuple[RunId, Wish], ...], tuple[Run, ...]]:
+def _wish_all(tx: Transaction, mode: PauseMode) -> tuple[tuple[tuple[RunId, Wish], ...], tuple[Run, ...]]:
     """Every run in flight gets the wish of the mode, as far as its job can do as it says."""
     wishes: list[tuple[RunId, Wish]] = []
     cancelled: list[Run] = []

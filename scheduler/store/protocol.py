@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from scheduler.clock import Micros
-from scheduler.errors import SchedulerError
+from scheduler.errors import AlreadyDone, SchedulerError
 from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Attempt, Grant, Owner, OwnerId, Run, RunId, Wish
@@ -97,8 +97,10 @@ class Reads(Protocol):
     async def items(
         self, run_id: RunId, *, state: str | None, after: tuple[int, int] | None, limit: int
     ) -> list[Item]:
-        """Up to `limit` items of a run behind the (ready_at, index) of another, in the order of the list;
-        of one state: those that wait for another try come last."""
+        """Up to `limit` items of a run behind the (ready_at, index) of another, in the order of the list.
+
+        Of those in one state the ones that wait for another try come last.
+        """
         ...
 
     async def item(self, run_id: RunId, key: str) -> Item:
@@ -114,7 +116,7 @@ class Reads(Protocol):
         ...
 
     async def audit(self, job_id: JobId, *, before: int | None, limit: int) -> list[AuditEntry]:
-        """The job's mutations, newest first."""
+        """The job's mutations and those of all jobs, newest first."""
         ...
 
     async def counts(self) -> Counts:
@@ -125,8 +127,16 @@ class Reads(Protocol):
         """The pause of all jobs, or None where they are not paused."""
         ...
 
+    async def answered(self, uid: int, key: str, after: Micros) -> AlreadyDone | None:
+        """What was answered to this user's request with this key after that moment, or None."""
+        ...
+
     async def claimed_in_group(self, group: str) -> int:
         """Claims in force of jobs of this group."""
+        ...
+
+    async def controllers(self) -> dict[int, int]:
+        """Main processes (pid -> start ticks) of live runs whose jobs say `control = true`."""
         ...
 
     async def broken_jobs(self) -> list[Job]:
@@ -290,8 +300,10 @@ class Store(Reads, ItemVerbs, Protocol):
     async def retry(
         self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
     ) -> Run:
-        """A terminal run that did not succeed is queued again, attempt 1; a batch for what is not done,
-        or only for these items, or for the failed ones."""
+        """A terminal run that did not succeed is queued again, attempt 1.
+
+        A batch begins what is not done, or only these items, or only the failed ones.
+        """
         ...
 
     async def settle_item(self, request: SettleItem) -> tuple[Item, Run]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler.clock import Micros
-from scheduler.errors import NotFound, StoreUnavailable
+from scheduler.errors import AlreadyDone, NotFound, StoreUnavailable
 from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Attempt, Run, RunId
 from scheduler.rules.planning import PauseSpan
 from scheduler.store.items import counts_of
+from scheduler.store.once import already_done
 from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, pause_of, run_of
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
@@ -119,8 +120,15 @@ class SqliteReads:
         row = await self._one("global_pause")
         return None if row is None else pause_of(row)
 
+    async def answered(self, uid: int, key: str, after: Micros) -> AlreadyDone | None:
+        row = await self._one("recorded_answer", uid=uid, key=key, after=after)
+        return None if row is None else already_done(key, row)
+
     async def claimed_in_group(self, group: str) -> int:
         return int((await self._one("claimed_in_group", group_name=group))[0])
+
+    async def controllers(self) -> dict[int, int]:
+        return {row["pid"]: row["pid_ticks"] for row in await self._all("controllers")}
 
     async def broken_jobs(self) -> list[Job]:
         return [job_of(row) for row in await self._all("broken_jobs")]
@@ -182,7 +190,7 @@ class SqliteReads:
                 now=now,
                 jobs=jobs,
                 paused=tuple(PauseSpan(since=row["since"], until=row["lifted_at"]) for row in spans),
-                pause_over=bool(rows("is_pause_over", now=now)[0][0]),
+                pause_over=bool(rows("is_pause_over", now=now)[0]["over"]),
             )
 
         found: DueLook = await self._read(look)

@@ -161,7 +161,7 @@ def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
     if refused:
         raise Conflict(
             f"not to be retried: {', '.join(refused[:10])}",
-            hint="a done item is never run again; an unknown one is settled first: schedctl item RUN KEY --retry",
+            hint="a done item is never run again; an unknown one is settled first: schedctl item",
         )
     tx.execute("choose_keys", run=run.id, keys=json.dumps(list(wanted), ensure_ascii=False))
     return sum(state is ItemState.FAILED for state in states.values())

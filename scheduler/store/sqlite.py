@@ -1,7 +1,8 @@
 """The store on SQLite: one file in WAL mode, `synchronous=FULL`, one writer, reads beside it.
 
 This module only wires: each verb is one transaction whose body stands in the module of its family
-(`firing`, `finishing`, `leases`, `operating`, `defining`, `clockwork`, and those of `itemstore`), each read one query in `reading`.
+(`firing`, `finishing`, `leases`, `operating`, `defining`, `clockwork`, `settling`; those of a batch's
+worker are wired in `itemstore`), each read one query in `reading`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scheduler.rules.recovery import ClaimSeen
 from scheduler.store import clockwork, defining, finishing, firing, leases, operating, pausing, settling
 from scheduler.store.finishing import Decide
 from scheduler.store.itemstore import SqliteItemVerbs
+from scheduler.store.once import once
 from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
 from scheduler.store.reading import SqliteReads
 from scheduler.store.schema import load_queries, prepare, refusal
@@ -49,6 +51,7 @@ from scheduler.store.values import (
 from scheduler.store.writer import ThreadConnection, Writer
 
 T = TypeVar("T")
+R = TypeVar("R", PauseRequest, ResumeRequest, DefinitionChange)
 
 FILE_NAME: Final = "schedulerd.db"
 PATIENCE: Final[Micros] = 5 * SECOND
@@ -196,10 +199,10 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return await self._each(operating.resume, requests)
 
     async def pause_all(self, request: PauseAllRequest) -> AllOperated:
-        return await self._verb(lambda tx: pausing.pause_all(tx, request))
+        return await self._once(request.peer, lambda tx: pausing.pause_all(tx, request))
 
     async def resume_all(self, request: ResumeAllRequest) -> AllOperated:
-        return await self._verb(lambda tx: pausing.resume_all(tx, request))
+        return await self._once(request.peer, lambda tx: pausing.resume_all(tx, request))
 
     async def expire_pauses(self, peer: Peer) -> Expired:
         return await self._verb(lambda tx: pausing.expire(tx, peer))
@@ -208,32 +211,40 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return await self._each(defining.apply, changes)
 
     async def cancel(self, run_id: RunId, peer: Peer) -> Cancelled:
-        return await self._verb(lambda tx: operating.cancel(tx, run_id, peer))
+        return await self._once(peer, lambda tx: operating.cancel(tx, run_id, peer))
 
     async def release(self, run_id: RunId, peer: Peer) -> Finished:
-        return await self._verb(lambda tx: operating.release(tx, run_id, peer))
+        return await self._once(peer, lambda tx: operating.release(tx, run_id, peer))
 
     async def retry_now(self, run_id: RunId, peer: Peer) -> Run:
-        return await self._verb(lambda tx: operating.retry_now(tx, run_id, peer))
+        return await self._once(peer, lambda tx: operating.retry_now(tx, run_id, peer))
 
     async def retry(
         self, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
     ) -> Run:
-        return await self._verb(
-            lambda tx: operating.retry(tx, run_id, peer, keys=keys, failed_only=failed_only)
+        return await self._once(
+            peer, lambda tx: operating.retry(tx, run_id, peer, keys=keys, failed_only=failed_only)
         )
 
     async def settle_item(self, request: SettleItem) -> tuple[Item, Run]:
-        return await self._verb(lambda tx: settling.settle_item(tx, request))
+        return await self._once(request.peer, lambda tx: settling.settle_item(tx, request))
 
     async def skip_next(self, job_id: JobId, count: int, peer: Peer) -> Operated:
-        return await self._verb(lambda tx: operating.skip_next(tx, job_id, count, peer))
+        return await self._once(peer, lambda tx: operating.skip_next(tx, job_id, count, peer))
+
+    async def _once(self, peer: Peer, verb: Callable[[Transaction], T]) -> T:
+        """The verb, which is carried out once if the peer's request has a key."""
+        return await self._verb(lambda tx: once(tx, peer, partial(verb, tx)))
 
     async def _each(
-        self, verb: Callable[[Transaction, T], Operated], requests: Sequence[T]
+        self, verb: Callable[[Transaction, R], Operated], requests: Sequence[R]
     ) -> list[Operated | SchedulerError]:
         """All requests in one transaction; a refused one is its error, with nothing of it written."""
-        return await self._verb(lambda tx: [tx.alone(partial(verb, tx, request)) for request in requests])
+
+        def one(tx: Transaction, request: R) -> Operated:
+            return once(tx, request.peer, partial(verb, tx, request))
+
+        return await self._verb(lambda tx: [tx.alone(partial(one, tx, request)) for request in requests])
 
     async def close(self) -> None:
         await self._writer.close(PATIENCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from scheduler.clock import Micros
 from scheduler.model.items import BegunItem, FrozenItem, ItemState
@@ -27,6 +28,9 @@ from scheduler.model.runs import (
 from scheduler.rules.planning import PauseSpan, SkippedSpan
 from scheduler.rules.reconcile import Decision
 from scheduler.rules.recovery import ClaimSeen
+
+if TYPE_CHECKING:  # a key knows the values of this module
+    from scheduler.store.keyed import RequestKey
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,12 +56,16 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Who asked: ids from the kernel (SO_PEERCRED), the command line from /proc; recorded in the audit."""
+    """Who asked: ids from the kernel (SO_PEERCRED), the command line from /proc; recorded in the audit.
+
+    `key`: of the request that a verb carries out; with one it is carried out once (`store.once`).
+    """
 
     uid: int
     gid: int
     pid: int
     command: str = ""
+    key: RequestKey | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"uid:{self.uid}"
@@ -245,7 +253,7 @@ class DefinitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveLook:
-    """A look at claims: `running` rows, `recovering` rows that need a recoverer, and runs with wedged items."""
+    """A look at claims: `running` rows, `recovering` rows without a recoverer, runs with wedged items."""
 
     now: Micros
     running: tuple[ClaimSeen, ...]

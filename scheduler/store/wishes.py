@@ -41,8 +41,10 @@ def wish_in_flight(
 
 
 def let_go(tx: Transaction, job: Job) -> tuple[tuple[RunId, Wish], ...]:
-    """The job's own pause holds its runs no longer: held ones wait for a claim, others may go on, as far as
-    a pause of all jobs does not hold them too."""
+    """The job's own pause holds its runs no longer; a pause of all jobs may still do.
+
+    Held ones wait for a claim, others go on.
+    """
     wishes = {RunId(row["id"]): Wish.RUN for row in tx.all("lift_wishes", job=job.id)}
     tx.execute("release_held", job=job.id, now=tx.now)
     wishes.update(dict(wish_in_flight(tx, job, stronger(job, PauseMode.DRAIN, mode_of_all(tx)))[0]))

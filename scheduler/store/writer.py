@@ -85,7 +85,7 @@ class Writer:
     async def submit(self, work: Callable[[Transaction], T], *, patience: Micros | None) -> T:
         """What `work` returned, after its commit.
 
-        A cancel of the caller does not take the work back: it commits, unless it has not begun.
+        A cancel of the caller does not take the work back: it commits all the same.
 
         Args:
             patience: how long the request may be kept while the store cannot commit; None = for as long

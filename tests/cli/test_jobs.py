@@ -202,7 +202,7 @@ def test_show_tells_a_job_whole(schedctl: Schedctl, daemon: StubDaemon) -> None:
         RUN,
     ):
         assert text in out
-    assert daemon.asked[-1].query == {"job": "nightly", "limit": "10"}
+    assert daemon.asked[-1].query == {"job": "nightly", "limit": "40"}
 
 
 def test_show_json_is_the_object_of_the_api(schedctl: Schedctl, daemon: StubDaemon) -> None:

@@ -186,9 +186,7 @@ class TestStore:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v1/pause"),
-        ("POST", "/v1/resume"),
-        ("GET", "/v1/events"),
+        ("GET", "/v1/groups"),
         ("GET", "/v1/jobs/"),
         ("GET", "/"),
     ],

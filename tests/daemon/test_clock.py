@@ -9,9 +9,7 @@ import pytest
 
 from tests.support.daemon import Daemon
 
-_LIBRARY = next(
-    iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None
-)
+_LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 _JOBS = """
 [jobs.each-second]
 every = "1s"
@@ -39,7 +37,7 @@ def _set_clock(daemon: Daemon, offset: str) -> None:
 
 @pytest.mark.parametrize("hours", [1, -1], ids=["forward", "back"])
 def test_wall_clock_that_is_set_by_an_hour(hours: int) -> None:
-    """It is noticed within a look; regular jobs go on, no slot runs twice, a live run stays, nothing is negative."""
+    """It is noticed; regular jobs go on, no slot runs twice, a live run stays, no duration is negative."""
     daemon = Daemon(_JOBS, lease="3s", heartbeat="500ms")
     _set_clock(daemon, "+0")
     daemon._env.update(  # noqa: SLF001 - the environment of the process is this test's own business

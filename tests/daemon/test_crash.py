@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
+from datetime import datetime
 
 from tests.support.daemon import Daemon, is_alive
 
@@ -26,7 +29,7 @@ def test_after_kill_9_the_job_runs_at_once_and_nothing_of_the_old_run_is_left() 
     with Daemon(_TREE, lease="10m", heartbeat="1m") as daemon:
         old = daemon.run("tree")
         tree = [_pid_in(daemon, "main"), _pid_in(daemon, "child")]
-        daemon.kill9()
+        daemon.kill9(and_warden=True)
         assert all(map(is_alive, tree))
         for name in ("main", "child"):
             daemon.path(name).unlink()
@@ -43,11 +46,11 @@ def test_after_kill_9_the_job_runs_at_once_and_nothing_of_the_old_run_is_left() 
 
 
 def test_restart_does_not_wait_for_leases_or_for_processes() -> None:
-    """I7: with a lease of ten minutes and leftovers that ignore SIGTERM, the daemon is ready and answers at once."""
+    """I7: with a lease of ten minutes and leftovers that ignore SIGTERM it is ready, and answers, at once."""
     with Daemon(_TREE.replace("200ms", "60s"), lease="10m", heartbeat="1m") as daemon:
         old = daemon.run("tree")
         _pid_in(daemon, "main")
-        daemon.kill9()
+        daemon.kill9(and_warden=True)
         daemon.start()
         assert daemon.run_of(old)["state"] == "recovering"
         queued = daemon.post("/v1/jobs/tree/run", {})
@@ -60,7 +63,7 @@ def test_restart_does_not_wait_for_leases_or_for_processes() -> None:
 
 
 def test_crashed_run_with_on_crash_retry_makes_a_second_claim() -> None:
-    """I1, I3: `on_crash = "retry"` runs the same run again under the next claim number; it is not charged a try."""
+    """I1, I3: `on_crash = "retry"` runs the same run again under the next claim; it is charged no try."""
     jobs = """
 [jobs.again]
 manual = true
@@ -163,12 +166,16 @@ shell = "while [ ! -e '{here}/go' ]; do sleep 0.02; done"
 def _kill_after_kill(daemon: Daemon, *, most: int) -> int:
     """How many deaths it took until the daemon stayed alive."""
     for deaths in range(most + 1):
-        process = daemon.launch()
-        daemon.path("daemon.pid").write_text(str(process.pid))
-        daemon.until(lambda: process.poll() is not None or _is_parked(daemon))
-        if process.poll() is None:
+        _launch_known(daemon)
+        daemon.until(lambda: daemon.has_ended or _is_parked(daemon))
+        if not daemon.has_ended:
             return deaths
     raise AssertionError(f"it died more than {most} times")
+
+
+def _launch_known(daemon: Daemon) -> None:
+    """A process starts whose pid the killer knows."""
+    daemon.path("daemon.pid").write_text(str(daemon.launch().pid))
 
 
 def _is_parked(daemon: Daemon) -> bool:
@@ -179,7 +186,7 @@ def _is_parked(daemon: Daemon) -> bool:
 
 
 def test_job_that_kills_the_daemon_is_paused_with_evidence() -> None:
-    """Issue 3, point 6: after `max_crashes` deaths the job is paused, reason `crashes`, and the loop is over."""
+    """After `max_crashes` deaths the job is paused, reason `crashes`, and the loop is over (issue 3, 6)."""
     with Daemon(_KILLER) as daemon:
         daemon.path("daemon.pid").write_text(str(daemon.pid))
         run = daemon.run("killer")
@@ -194,7 +201,7 @@ def test_job_that_kills_the_daemon_is_paused_with_evidence() -> None:
 
 
 def test_job_beside_one_that_kills_the_daemon_is_not_punished() -> None:
-    """Issue 3, point 6: who killed is found by serial restarts; the run beside it is neither charged nor paused."""
+    """Serial restarts find who killed; the run beside it is neither charged nor paused (issue 3, 6)."""
     with Daemon(_KILLER) as daemon:
         daemon.path("daemon.pid").write_text(str(daemon.pid))
         beside = daemon.run("beside")
@@ -204,13 +211,12 @@ def test_job_beside_one_that_kills_the_daemon_is_not_punished() -> None:
         deaths = 1
         while not _is_parked(daemon):
             assert deaths < 12, "the killer was never found"
-            process = daemon.launch()
-            daemon.path("daemon.pid").write_text(str(process.pid))
-            daemon.until(lambda: process.poll() is not None or _is_parked(daemon) or _serial_rest(daemon))
-            if process.poll() is None and not _is_parked(daemon):
+            _launch_known(daemon)
+            daemon.until(lambda: daemon.has_ended or _is_parked(daemon) or _serial_rest(daemon))
+            if not daemon.has_ended and not _is_parked(daemon):
                 daemon.open_gate("go")  # the run beside goes first: let it end, and the killer has its turn
-                daemon.until(lambda: process.poll() is not None or _is_parked(daemon))
-            deaths += process.poll() is not None
+                daemon.until(lambda: daemon.has_ended or _is_parked(daemon))
+            deaths += daemon.has_ended
         assert daemon.job("killer")["pause"]["reason"] == "crashes"
         job = daemon.job("beside")
         assert (job["status"], job["pause"]) == ("active", None)
@@ -225,3 +231,37 @@ def _serial_rest(daemon: Daemon) -> bool:
     except (OSError, AssertionError):
         return False
     return states == [["running"], ["waiting"]]
+
+
+def test_kill_9_at_any_moment_neither_doubles_nor_hides_a_fire() -> None:
+    """I1, I13: over deaths at arbitrary moments each slot ran at most once, and each has its row."""
+    jobs = """
+[jobs.each-second]
+every = "1s"
+catch_up = "all"
+shell = "echo $SCHEDULER_FIRE_TIME >> '{here}/fires'; sleep 0.2"
+"""
+    dice = random.Random(3)  # noqa: S311 - a case that can be repeated
+    with Daemon(jobs) as daemon:
+        daemon.until(lambda: daemon.runs("each-second"))
+        for _ in range(3):
+            daemon.until(daemon.path("fires").exists)
+            time.sleep(dice.random())  # the arbitrary moment
+            daemon.kill9()
+            daemon.start()
+        last = daemon.runs("each-second")[-1]["fire_time"]
+        daemon.until(lambda: _settled_until(daemon, last))
+        fires = daemon.path("fires").read_text().split()
+        assert len(fires) == len(set(fires))
+        told: set[int] = set()
+        for row in daemon.runs("each-second"):
+            first = round(datetime.fromisoformat(row["fire_time"]).timestamp())
+            span = set(range(first, first + row["count"]))
+            assert not (row["state"] != "skipped" and span & told), row
+            told |= span
+        assert told == set(range(min(told), max(told) + 1))
+
+
+def _settled_until(daemon: Daemon, fire_time: str) -> bool:
+    rows = [row for row in daemon.runs("each-second") if row["fire_time"] <= fire_time]
+    return all(row["finished_at"] is not None for row in rows)

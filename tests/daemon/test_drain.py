@@ -1,4 +1,4 @@
-"""Issue 2, point 5: SIGTERM with real processes: nothing new starts, no outcome is lost, nothing is left (I12)."""
+"""Issue 2, point 5: SIGTERM with real processes: nothing starts, no outcome is lost, none is left (I12)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _start_draining(daemon: Daemon) -> None:
 
 
 def test_run_that_ends_within_the_drain_is_recorded() -> None:
-    """I12: a command and a handler that end while the daemon drains have succeeded, and the exit code is 0."""
+    """I12: a command and a handler that end during the drain have succeeded, and the exit code is 0."""
     jobs = """
 [jobs.command]
 manual = true
@@ -88,7 +88,7 @@ shell = "trap 'touch {here}/cleaned; exit 0' TERM; touch '{here}/on'; while true
 
 @pytest.mark.parametrize(("drain", "grace"), [("10m", "1s"), ("0s", "10m")])
 def test_second_signal_hurries(drain: str, grace: str) -> None:
-    """I12: it skips the wait, and the grace of what is being ended already; the outcome is recorded all the same."""
+    """I12: it skips the wait, and the grace that has begun; the outcome is recorded all the same."""
     jobs = f'[jobs.stubborn]\nmanual = true\nkill_grace = "{grace}"\nshell = "{_STUBBORN}"\n'
     with Daemon(jobs, drain_timeout=drain) as daemon:
         run = daemon.run("stubborn")
@@ -125,7 +125,7 @@ async def swallow(run):
 
 
 def test_while_draining_reads_pauses_resumes_and_cancels_work_and_the_rest_is_refused() -> None:
-    """I12: run, create, edit, remove, retry and reload answer 503 `draining`; a cancel of the run wins over the stop."""
+    """I12: what would start or define answers 503 `draining`; a cancel of the run wins over the stop."""
     jobs = """
 [jobs.long]
 manual = true

@@ -1,17 +1,21 @@
-"""Issue 2, point 12: one event is one line, one line is one JSON object, whatever jobs and operators write."""
+"""Issue 2, point 12: one event is one line, a line is one JSON object, whatever jobs and operators write."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from scheduler.telemetry import LIBRARY_LOGGED, Event
 from tests.support.daemon import Daemon
 
-_FORGED = '\n{"timestamp":"2027-01-01T00:00:00Z","level":"info","event":"daemon_stopped"}\n\x1b[2J\u2028\x85\r"=,\x00'
-_HANDLERS = '''
-FORGED = %r
+_FORGED = (
+    '\n{"timestamp":"2027-01-01T00:00:00Z","level":"info","event":"daemon_stopped"}\n'
+    '\x1b[2J\u2028\x85\r"=,\x00'
+)
+_HANDLERS = """
+FORGED = HERE
 async def raises(run):
     run.progress(message=FORGED, done=2**62)
     run.log.info(FORGED, **{"value": FORGED})
@@ -24,14 +28,19 @@ async def huge(run):
     return "x" * 1_000_000
 async def no_json(run):
     return {1, 2}
-''' % (_FORGED,)
+""".replace("HERE", repr(_FORGED))
 _JOBS = r"""
 [jobs.output]
 manual = true
-shell = '''printf '%s' "$SCHEDULER_ARGS"; printf '\n{"event":"daemon_stopped"}\n\033[2J\r\377\000\342\050\241'; printf '{"message":"a\\nb","done":1e999}\n{"message":"\\ud800","done":99999999999999999999}\n' >&$SCHEDULER_PROGRESS_FD; exit 3'''
+shell = '''
+printf '%s' "$SCHEDULER_ARGS"
+printf '\n{"event":"daemon_stopped"}\n\033[2J\r\377\000\342\050\241'
+printf '{"message":"a\\nb","done":1e999}\n' >&$SCHEDULER_PROGRESS_FD
+printf '{"message":"\\ud800","done":99999999999999999999}\n' >&$SCHEDULER_PROGRESS_FD
+exit 3'''
 [jobs.no-such-program]
 manual = true
-command = ["/nonexistent/\u2028\u001b[2J".replace]
+command = ["/nonexistent/program"]
 [jobs.raises]
 manual = true
 python = "handlers:raises"
@@ -47,7 +56,7 @@ python = "handlers:huge"
 [jobs.no-json]
 manual = true
 python = "handlers:no_json"
-""".replace('["/nonexistent/\\u2028\\u001b[2J".replace]', '["/nonexistent/program"]')
+"""
 
 
 def _well_formed(daemon: Daemon) -> None:
@@ -62,7 +71,7 @@ def _well_formed(daemon: Daemon) -> None:
 
 
 def test_hostile_values_do_not_break_or_forge_lines() -> None:
-    """Names, arguments, outputs, results, errors and reasons with newlines, escapes and surrogates stay values."""
+    """Arguments, outputs, results, errors and reasons with newlines, escapes and surrogates stay values."""
     with Daemon(_JOBS, handlers=_HANDLERS) as daemon:
         runs = {}
         for job in ("output", "raises", "returns", "surrogate", "huge", "no-json", "no-such-program"):
@@ -106,7 +115,7 @@ def test_request_that_no_database_could_keep_does_no_harm(path: str, body: objec
 
 
 @pytest.fixture(scope="module")
-def daemon():  # type: ignore[no-untyped-def] # noqa: ANN201
-    jobs = '[jobs.ok]\nmanual = true\ncommand = ["true"]\noverlap = "queue"\n[jobs.probe]\nmanual = true\ncommand = ["true"]\n'
+def daemon() -> Iterator[Daemon]:
+    jobs = "".join(f'[jobs.{name}]\nmanual = true\ncommand = ["true"]\n' for name in ("ok", "probe"))
     with Daemon(jobs) as daemon:
         yield daemon

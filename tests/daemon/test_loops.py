@@ -1,7 +1,8 @@
-"""Issue 2, point 8: the clockwork of the real process: what ends it, what does not, and how it is told (I14, I15)."""
+"""Issue 2, point 8: the clockwork of the real process: what ends it, what does not (I14, I15)."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from tests.support.daemon import Daemon
@@ -60,7 +61,7 @@ def test_end_of_an_essential_loop_ends_the_process_with_an_error() -> None:
 
 
 def test_handler_that_blocks_the_loop_is_named_and_no_slot_is_lost() -> None:
-    """I15: two and a half seconds held are told with the run that held them; afterwards every slot has a row."""
+    """I15: a loop that was held is told with the run that held it; afterwards every slot has a row."""
     with Daemon(_JOBS, handlers=_HANDLERS) as daemon:
         daemon.until(lambda: _done(daemon, "each-second"))
         run = daemon.run("block")
@@ -80,8 +81,6 @@ def _done(daemon: Daemon, job: str) -> list[dict[str, Any]]:
 
 def _without_holes(rows: list[dict[str, Any]]) -> None:
     """Each second from the first slot to the last is a run or part of a skip row."""
-    from datetime import datetime
-
     told: list[int] = []
     for row in rows:
         first = round(datetime.fromisoformat(row["fire_time"]).timestamp())
@@ -99,7 +98,7 @@ def test_handler_that_exits_fails_its_run_and_not_the_daemon() -> None:
 
 
 def test_broken_handler_breaks_its_job_and_no_other() -> None:
-    """I14: what cannot be imported is shown as broken with the reason, keeps its row, and is told; others fire."""
+    """I14: what cannot be imported is shown as broken with the reason and keeps its row; others fire."""
     with Daemon(_JOBS, handlers=_HANDLERS) as daemon:
         daemon.path("exits.py").write_text("raise SystemExit(3)\n")
         daemon.told("job_broken", job="missing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,9 @@ _JOBS = (
             ("edited", 0),
             ("restarted", 0),
         ]
-    ).replace("[jobs.completes]", "[jobs.completes]\ncomplete_exit_codes = [7]").replace("[jobs.limit]", "[jobs.limit]\nmax_failures = 1")
+    )
+    .replace("[jobs.completes]", "[jobs.completes]\ncomplete_exit_codes = [7]")
+    .replace("[jobs.limit]", "[jobs.limit]\nmax_failures = 1")
     + """
 [jobs.times-out]
 every = "1s"
@@ -84,8 +87,6 @@ def _is_quiet(daemon: Daemon, job: str) -> bool:
 
 
 def _uid() -> int:
-    import os
-
     return os.getuid()
 
 
@@ -141,7 +142,7 @@ def test_pause_with_mode_cancel_ends_the_run_and_stays(daemon: Daemon) -> None:
 
 
 def test_edit_in_mid_run_survives_the_write_back_and_so_does_the_pause() -> None:
-    """I4: a changed file and a pause, both in mid-run, are both in force after the run; one does not undo the other."""
+    """I4: a changed file and a pause, both in mid-run, are both in force after the run."""
     text = _GATED.format(name="edited", code=0)
     with Daemon(text) as daemon:
         run = _in_mid_run(daemon, "edited")
@@ -157,7 +158,7 @@ def test_edit_in_mid_run_survives_the_write_back_and_so_does_the_pause() -> None
 
 
 def test_removal_in_mid_run_keeps_the_result_and_putting_back_restores_the_pause() -> None:
-    """I6: the run of a removed job is recorded and brings nothing back; the file put back brings the pause back."""
+    """I6: the run of a removed job is recorded and brings nothing back; the file brings the pause back."""
     text = _GATED.format(name="removed", code=0)
     with Daemon(text) as daemon:
         run = _in_mid_run(daemon, "removed")
@@ -174,7 +175,7 @@ def test_removal_in_mid_run_keeps_the_result_and_putting_back_restores_the_pause
 
 
 def test_pause_survives_kill_9_a_restart_and_a_reload() -> None:
-    """I4: a pause is a row, so neither a death in mid-run, nor the next start, nor a touched file lifts it."""
+    """I4: a pause is a row: neither a death in mid-run, nor the next start, nor a touched file lifts it."""
     text = _GATED.format(name="restarted", code=0)
     with Daemon(text) as daemon:
         run = _in_mid_run(daemon, "restarted")

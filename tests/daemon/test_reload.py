@@ -19,7 +19,7 @@ def _seen(daemon: Daemon, job: str) -> tuple[object, ...]:
 
 
 def test_sighup_applies_what_changed_and_leaves_the_rest_alone() -> None:
-    """I4: a new job is there, a changed one is planned anew, an untouched one keeps its revision and its slot."""
+    """I4: a new job is there, a changed one is planned anew, an untouched one keeps revision and slot."""
     with Daemon(_A) as daemon:
         before = _seen(daemon, "a")
         daemon.write(_B, "b.toml")

@@ -1,4 +1,4 @@
-"""Issue 2, point 11: clients of the real socket delay neither a stop nor a fire; a live socket is not taken."""
+"""Issue 2, point 11: clients of the socket delay neither a stop nor a fire; a live socket is not taken."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_idle_and_slow_clients_do_not_delay_a_stop() -> None:
 
 
 def test_stale_socket_is_replaced() -> None:
-    """I7: after kill -9 the socket file is still there, nobody answers on it, and the next start takes its place."""
+    """I7: after kill -9 the socket file is there, nobody answers, and the next start takes its place."""
     with Daemon(_JOBS) as daemon:
         daemon.kill9()
         assert daemon.socket.exists()
@@ -53,7 +53,7 @@ def test_stale_socket_is_replaced() -> None:
 
 
 def test_live_socket_of_another_is_never_taken_over() -> None:
-    """I1: where something answers, the start ends with 1 and a clear line, and the other goes on being served."""
+    """I1: where something answers the start ends with 1 and a clear line, and the other serves on."""
     daemon = Daemon(_JOBS)
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as other:
@@ -71,7 +71,7 @@ def test_live_socket_of_another_is_never_taken_over() -> None:
 
 
 def test_place_that_takes_no_socket_ends_the_start_in_order() -> None:
-    """I14: a failure after the store was opened still closes it: exit 1 within seconds, and no hanging thread."""
+    """I14: a failure after the store was opened closes it: exit 1 within seconds, no hanging thread."""
     daemon = Daemon(_JOBS)
     try:
         daemon.socket.mkdir()
@@ -117,7 +117,9 @@ def test_flood_of_requests_does_not_delay_fires() -> None:
         assert sum(task.result() for task in asking) > 50
         rows = [row for row in daemon.runs("each-second") if row["state"] != "skipped"]
         late = [
-            (datetime.fromisoformat(row["started_at"]) - datetime.fromisoformat(row["fire_time"])).total_seconds()
+            (
+                datetime.fromisoformat(row["started_at"]) - datetime.fromisoformat(row["fire_time"])
+            ).total_seconds()
             for row in rows
         ]
         assert max(late) < 1.0, late

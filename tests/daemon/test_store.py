@@ -1,4 +1,4 @@
-"""Issue 2, point 7, on a real disk: full, locked, damaged, newer: nothing lost, nothing replaced (I10, I14)."""
+"""Issue 2, point 7, on a real disk: full, locked, damaged, newer: nothing lost or replaced (I10, I14)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fires(daemon: Daemon) -> list[str]:
 
 
 def test_lock_of_three_seconds_only_delays() -> None:
-    """I14: with the database locked for 3 s a start is answered late and runs once, and a result is recorded."""
+    """I14: with the database locked for 3 s a start is late and runs once, and a result is recorded."""
     with Daemon(_GATED) as daemon, ThreadPoolExecutor(1) as pool:
         live = daemon.run("live")
         daemon.until(lambda: daemon.run_of(live)["pid"] is not None)
@@ -71,7 +71,7 @@ def test_lock_of_three_seconds_only_delays() -> None:
 
 
 def test_longer_lock_refuses_what_cannot_be_kept_and_loses_nothing() -> None:
-    """I10, I14: starts and pauses are 503, reads answer, nothing starts; afterwards all goes on, each fire once."""
+    """I10, I14: verbs are 503, reads answer, nothing starts; afterwards all goes on, each fire once."""
     with Daemon(_GATED) as daemon, ThreadPoolExecutor(2) as pool:
         live = daemon.run("live")
         daemon.until(lambda: daemon.run_of(live)["pid"] is not None)
@@ -97,7 +97,7 @@ def test_longer_lock_refuses_what_cannot_be_kept_and_loses_nothing() -> None:
 
 
 def test_stop_while_the_store_is_locked_waits_for_it_and_loses_no_outcome() -> None:
-    """I12, I14: a result that cannot be written yet holds the exit up; once it can, it is, and the exit code is 0."""
+    """I12, I14: a result that cannot be written yet holds the exit up; once it can, it is recorded."""
     with Daemon(_GATED, drain_timeout="200ms") as daemon:
         live = daemon.run("live")
         daemon.until(lambda: daemon.run_of(live)["pid"] is not None)
@@ -131,18 +131,24 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+def _fill(path: Path) -> None:
+    """The file has taken what was left of its file system."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4096)
+
+
 def test_full_disk_starts_nothing_and_keeps_results(small_disk: Path) -> None:
-    """I10, I14: no claim without room for it; the result of a live run is written when there is room again."""
-    daemon = Daemon(_GATED.replace("every = \"1s\"", "manual = true"))
+    """I10, I14: no claim without room for it; a live run's result is written when there is room again."""
+    daemon = Daemon(_GATED.replace('every = "1s"', "manual = true"))
     daemon.state = small_disk / "state"
     with daemon:
         live = daemon.run("live")
         daemon.until(lambda: daemon.run_of(live)["pid"] is not None)
         filler = small_disk / "filler"
-        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"\0" * 4096)
-        statuses = []
+        with pytest.raises(OSError, match="No space"):
+            _fill(filler)
+        statuses: list[int] = []
         while not daemon.events("store_unavailable"):  # until the journal, reused so far, has to grow
             assert len(statuses) < 2_000
             reply = daemon.ask("POST", "/v1/jobs/live/pause", {"reason": f"{len(statuses)} " + "x" * 500})

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def started(here: Bench, job: str = "job") -> Run:
-    run = (await here.operations.run(job, here.desk.peer, args=None, overlap=None)).run  # type: ignore[arg-type]
+    run = await here.by_hand(job)
     await here.settle()
     return run
 
@@ -59,7 +59,7 @@ async def test_wedged_run_is_recovered_at_the_start_and_the_job_runs_at_once(tmp
 
 
 async def test_claim_whose_caller_vanished_is_released_after_two_beats(tmp_path: Path) -> None:
-    """I7: a row of ours that memory has not known for two beats is recovered; before that it is left alone."""
+    """I7: a row of ours that memory has not known for two beats is recovered, and not before."""
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(manual=True))
         lost = (await here.desk.start()).run
@@ -103,7 +103,7 @@ async def test_recovery_that_breaks_is_told_and_tried_again(tmp_path: Path) -> N
             async def broken(*_: object) -> bool:
                 raise ZeroDivisionError("a bug")
 
-            here.undertaker.end_leftovers = broken  # type: ignore[method-assign]
+            here.undertaker.end_leftovers = broken  # type: ignore[method-assign, assignment]
             await here.start()
             assert "a bug" in str(here.log.of(Event.RUN_STUCK)[0]["message"])
             here.undertaker.end_leftovers = works  # type: ignore[method-assign]
@@ -112,7 +112,7 @@ async def test_recovery_that_breaks_is_told_and_tried_again(tmp_path: Path) -> N
 
 
 async def test_beat_that_fails_is_told_and_comes_again(tmp_path: Path) -> None:
-    """I14: neither a store that cannot commit nor a bug ends the heartbeat; after it works it renews before it reaps."""
+    """I14: neither a full store nor a bug ends the heartbeat; it renews before it reaps."""
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(manual=True))
         run = await started(here)
@@ -142,7 +142,7 @@ async def test_outcome_that_could_not_be_recorded_is_kept_until_it_can(tmp_path:
 
 
 async def test_max_crashes_pauses_the_job_with_evidence(tmp_path: Path) -> None:
-    """Issue 3, point 6: three deaths in a row under one run pause its job; a success in between starts at zero."""
+    """Three deaths in a row under one run pause its job; a success starts at zero (issue 3, 6)."""
     clock = FakeClock()
     async with bench(tmp_path, clock=clock) as first:
         await first.desk.add(make_definition(manual=True, on_crash="retry", max_crashes=3))
@@ -167,3 +167,48 @@ async def test_max_crashes_pauses_the_job_with_evidence(tmp_path: Path) -> None:
         await here.settle()
         await here.end(ended=Ended(kind=EndKind.RETURNED))
         assert (await here.desk.job(JOB)).crashes == 0
+
+
+async def test_read_does_not_fail_because_a_dead_claim_cannot_be_released_now(tmp_path: Path) -> None:
+    """I14: what a look finds is left to the next sweep while the store cannot commit; the read goes on."""
+    clock = FakeClock()
+    async with bench(tmp_path, clock=clock) as first:
+        await first.desk.add(make_definition(manual=True))
+        run = await started(first)
+        await die(first)
+        async with bench(tmp_path, clock=clock, started=False) as here:
+            here.store.fail["recover"] = StoreUnavailable("locked")
+            await here.operations.look()
+            assert (await here.desk.run(run)).state is RunState.RUNNING
+            here.store.fail.clear()
+            await here.operations.look()
+            await here.settle()
+            assert (await here.desk.run(run)).state is RunState.CRASHED
+
+
+async def test_run_that_was_not_alone_at_the_death_is_not_charged_because_its_processes_were_slow_to_end(
+    tmp_path: Path,
+) -> None:
+    """Who was alone is decided once, at the first look, not when others have been recorded (issue 3, 6)."""
+    clock = FakeClock()
+    async with bench(tmp_path, clock=clock) as first:
+        runs = {}
+        for job in ("quick", "slow"):
+            await first.desk.add(make_definition(job, manual=True))
+            runs[job] = await started(first, job)
+        await die(first)
+        async with bench(tmp_path, clock=clock, started=False) as here:
+            real = here.undertaker.end_leftovers
+
+            async def some(run: Run, grace: int) -> bool:
+                return run.job == "quick" and await real(run, grace)
+
+            here.undertaker.end_leftovers = some  # type: ignore[method-assign]
+            await here.start()
+            await here.pass_time(2 * here.heartbeat)
+            assert (await here.desk.run(runs["quick"])).state is RunState.CRASHED
+            here.undertaker.end_leftovers = real  # type: ignore[method-assign]
+            await here.pass_time(here.heartbeat)
+            assert (await here.desk.run(runs["slow"])).state is RunState.CRASHED
+            counts = [(await here.store.job(job)).job.crashes for job in ("quick", "slow")]
+            assert counts == [0, 0]

@@ -1,4 +1,4 @@
-"""Issue 3, point 4: a wall clock that is set, on the fake clock: no fire twice, none lost in silence, no silence."""
+"""Issue 3, point 4: a wall clock that is set, on the fake clock: no fire twice, none lost, no silence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.clock import HOUR, MILLISECOND, MINUTE, SECOND
 from scheduler.engine.ports import Ended, EndKind
+from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunState
 from scheduler.telemetry import Event
 from tests.support.builders import make_definition
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 _DONE = Ended(kind=EndKind.EXITED, exit_code=0)
 _LOOK = 15 * SECOND
+_EVERY = JobId("every")
 
 
 async def begun(here: Bench) -> None:
@@ -54,9 +56,7 @@ async def test_forward_one_hour_is_late_fires_once_each(tmp_path: Path) -> None:
             "wildcard": 1,
             "delay": 1,
         }
-        assert await here.desk.skips("every") == [  # type: ignore[arg-type]
-            Told("misfire", START + 6 * MINUTE, START + 64 * MINUTE, 59)
-        ]
+        assert await here.desk.skips(_EVERY) == [Told("misfire", START + 6 * MINUTE, START + 64 * MINUTE, 59)]
         (told,) = here.log.of(Event.CLOCK_STEPPED)
         assert told["seconds"] == 3600.0
         await here.pass_time(2 * MINUTE)
@@ -65,7 +65,7 @@ async def test_forward_one_hour_is_late_fires_once_each(tmp_path: Path) -> None:
 
 
 async def test_back_one_hour_brings_no_silence_and_no_second_fixed_run(tmp_path: Path) -> None:
-    """Regular jobs go on within a look of the step, in a new clock generation; the fixed time is not run again."""
+    """Regular jobs go on within a look of the step; the fixed time is not run again."""
     async with bench(tmp_path) as here:
         await begun(here)
         before = {job: len(here.starts(job)) for job in ("every", "wildcard", "fixed", "delay")}
@@ -80,22 +80,22 @@ async def test_back_one_hour_brings_no_silence_and_no_second_fixed_run(tmp_path:
         assert len(here.starts("fixed")) == 1
         assert len(here.starts("every")) - before["every"] >= 63
         assert double(here) == []
-        assert all((run.finished_at or 0) >= (run.started_at or 0) for run in await here.desk.executed("every"))  # type: ignore[arg-type]
+        assert all(
+            (run.finished_at or 0) >= (run.started_at or 0) for run in await here.desk.executed(_EVERY)
+        )
 
 
 async def test_back_20_ms_between_wake_up_and_look_fires_once(tmp_path: Path) -> None:
     """I1: the wake-up finds the slot still to come, waits the 20 ms, and the slot runs exactly once."""
     async with bench(tmp_path) as here:
         await begun(here)
-        at = here.timer.at
-        assert at == START + 6 * MINUTE
         here.clock.move(MINUTE)
         here.clock.step(-20 * MILLISECOND)
         here.timer.at = None
         here.engine.wake()
         await here.settle()
         assert START + 6 * MINUTE not in here.fire_times("every")
-        assert here.timer.at == START + 6 * MINUTE
+        assert here.wake_up_at() == START + 6 * MINUTE
         await here.pass_time(40 * MILLISECOND)
         assert here.fire_times("every").count(START + 6 * MINUTE) == 1
         assert here.log.of(Event.CLOCK_STEPPED) == []
@@ -132,17 +132,17 @@ async def test_live_run_is_neither_reaped_nor_timed_out_by_a_step(tmp_path: Path
     """I8: leases neither run out nor stretch, timeouts go by monotonic time, durations are never negative."""
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(manual=True, timeout=600))
-        started = await here.operations.run("job", here.desk.peer, args=None, overlap=None)  # type: ignore[arg-type]
+        run = await here.by_hand()
         await here.settle()
         await here.pass_time(5 * MINUTE)
         here.clock.step(step)
         await here.pass_time(4 * MINUTE)
-        row = await here.desk.run(started.run)
+        row = await here.desk.run(run)
         assert (row.state, row.claim) == (RunState.RUNNING, 1)
         lease = (row.lease_until or 0) - here.clock.now()
         assert 0 < lease <= here.desk.who.lease
         await here.pass_time(2 * MINUTE)
-        row = await here.desk.run(started.run)
+        row = await here.desk.run(run)
         assert (row.state, row.reason) == (RunState.FAILED, "timeout")
         (told,) = here.log.of(Event.RUN_FAILED)
         assert isinstance(told["seconds"], float)

@@ -1,4 +1,4 @@
-"""The stop of the engine: what was on its way is not forgotten, what cannot be written is waited for in bounds."""
+"""The stop of the engine: what was on its way is not forgotten, and no wait is without end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from scheduler.clock import MINUTE, SECOND
-from scheduler.errors import Draining
-from tests.support.builders import JOB, make_definition
+from scheduler.errors import Draining, StoreUnavailable
+from tests.support.builders import make_definition
 from tests.support.clock import START
 from tests.support.engine import Bench, bench
+from tests.support.executors import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,7 +34,9 @@ def hold_back(here: Bench, verb: str) -> tuple[asyncio.Event, asyncio.Event]:
 
 
 @pytest.mark.parametrize("verb", ["fire", "claim"])
-async def test_claim_that_committed_just_before_the_stop_is_part_of_the_drain(tmp_path: Path, verb: str) -> None:
+async def test_claim_that_committed_just_before_the_stop_is_part_of_the_drain(
+    tmp_path: Path, verb: str
+) -> None:
     """I12: the drain waits for the tick under way, so a run whose claim is on disk runs and is recorded."""
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(every=MINUTE))
@@ -57,8 +60,7 @@ async def test_claim_that_committed_just_before_the_stop_is_part_of_the_drain(tm
         assert not draining.done()
         let_go.set()
         del here.store.__dict__[verb]
-        while not here.executor.live():
-            await asyncio.sleep(0.001)
+        await until(here.executor.live)
         here.executor.finish(here.executor.live()[0])
         await draining
         (run,) = await here.desk.executed()
@@ -70,19 +72,18 @@ async def test_manual_start_that_committed_just_before_the_stop_is_part_of_the_d
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(manual=True))
         committed, let_go = hold_back(here, "start")
-        asking = asyncio.create_task(here.operations.run(JOB, here.desk.peer, args=None, overlap=None))
+        asking = asyncio.create_task(here.by_hand())
         await committed.wait()
         draining = asyncio.create_task(here.drain.run())
         for _ in range(50):
             await asyncio.sleep(0)
         assert not draining.done()
         let_go.set()
-        started = await asking
-        while not here.executor.live():
-            await asyncio.sleep(0.001)
+        run = await asking
+        await until(here.executor.live)
         here.executor.finish(here.executor.live()[0])
         await draining
-        assert (await here.desk.run(started.run)).state == "succeeded"
+        assert (await here.desk.run(run)).state == "succeeded"
 
 
 async def test_run_that_starts_after_the_cut_is_cut_too(tmp_path: Path) -> None:
@@ -90,15 +91,15 @@ async def test_run_that_starts_after_the_cut_is_cut_too(tmp_path: Path) -> None:
     async with bench(tmp_path, drain_timeout=0) as here:
         await here.desk.add(make_definition(manual=True))
         committed, let_go = hold_back(here, "start")
-        asking = asyncio.create_task(here.operations.run(JOB, here.desk.peer, args=None, overlap=None))
+        asking = asyncio.create_task(here.by_hand())
         await committed.wait()
         draining = asyncio.create_task(here.drain.run())
         for _ in range(50):
             await asyncio.sleep(0)
         let_go.set()
-        started = await asking
+        run = await asking
         await draining
-        assert (await here.desk.run(started.run)).state == "interrupted"
+        assert (await here.desk.run(run)).state == "interrupted"
 
 
 async def test_nothing_starts_once_the_stop_has_begun(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ async def test_nothing_starts_once_the_stop_has_begun(tmp_path: Path) -> None:
         await here.drain.run()
         await here.pass_time(2 * MINUTE)
         with pytest.raises(Draining):
-            await here.operations.run(JOB, here.desk.peer, args=None, overlap=None)
+            await here.by_hand()
         assert await here.desk.runs() == []
         assert (await here.desk.job()).next_fire_at == START + MINUTE
 
@@ -119,10 +120,32 @@ async def test_handler_that_cannot_be_ended_is_recorded_when_the_process_exits(t
     """I12: what swallows its cancellation is told as stuck, recorded as cut, and holds nothing up."""
     async with bench(tmp_path) as here:
         await here.desk.add(make_definition(manual=True))
-        started = await here.operations.run(JOB, here.desk.peer, args=None, overlap=None)
+        run = await here.by_hand()
         await here.settle()
         here.executor.live()[0].stubborn = True
         draining = asyncio.create_task(here.drain.run())
         await here.pass_time(MINUTE)
         await draining
-        assert (await here.desk.run(started.run)).state == "interrupted"
+        assert (await here.desk.run(run)).state == "interrupted"
+
+
+async def test_outcome_that_cannot_be_written_holds_the_stop_up_for_seconds_only(tmp_path: Path) -> None:
+    """I12, I14: with a store that never answers the drain ends all the same, in bounded time."""
+    async with bench(tmp_path, drain_timeout=10 * SECOND) as here:
+        await here.desk.add(make_definition(manual=True, kill_grace=1))
+        await here.by_hand()
+        await here.settle()
+        never = asyncio.Event()
+
+        async def hangs(_: object) -> Any:
+            await never.wait()
+            raise StoreUnavailable("closed")
+
+        here.store.__dict__["finish"] = hangs
+        here.executor.finish(here.executor.live()[0])
+        draining = asyncio.create_task(here.drain.run())
+        await here.pass_time(10 * SECOND)
+        assert not draining.done()
+        await here.pass_time(12 * SECOND)
+        assert draining.done()
+        never.set()

@@ -15,11 +15,11 @@ from scheduler.engine import engine as engine_module
 from scheduler.engine.engine import SLICE
 from scheduler.engine.ports import Ended, EndKind
 from scheduler.errors import AlreadyRunning, StoreUnavailable
-from scheduler.model.jobs import Overlap, PauseMode
+from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode
 from scheduler.rules.planning import FirePlan, plan_fire
 from scheduler.store.values import Missed
 from scheduler.telemetry import Event
-from tests.support.builders import JOB, make_definition
+from tests.support.builders import make_definition
 from tests.support.clock import START
 from tests.support.engine import Bench, bench
 
@@ -34,7 +34,7 @@ def at_once(made: Bench) -> None:
 
 
 async def test_each_fire_time_of_every_trigger_kind_makes_one_run(tmp_path: Path) -> None:
-    """I1: `every` and `cron` fire at each slot, `delay` after each end, `at` once, `manual` never by itself."""
+    """I1: `every` and `cron` fire at each slot, `delay` after each end, `at` once, `manual` never."""
     async with bench(tmp_path) as here:
         at_once(here)
         await here.desk.add(make_definition("grid", every=10 * MINUTE))
@@ -44,13 +44,12 @@ async def test_each_fire_time_of_every_trigger_kind_makes_one_run(tmp_path: Path
         await here.desk.add(make_definition("hand", manual=True))
         here.engine.wake()
         await here.pass_time(HOUR)
-        slots = lambda period, count: [START + period * n for n in range(1, count + 1)]  # noqa: E731
-        assert here.fire_times("grid") == slots(10 * MINUTE, 6)
-        assert here.fire_times("cron") == slots(20 * MINUTE, 3)
-        assert here.fire_times("later") == slots(25 * MINUTE, 2)
+        assert here.fire_times("grid") == [START + 10 * MINUTE * n for n in range(1, 6 + 1)]
+        assert here.fire_times("cron") == [START + 20 * MINUTE * n for n in range(1, 3 + 1)]
+        assert here.fire_times("later") == [START + 25 * MINUTE * n for n in range(1, 2 + 1)]
         assert here.fire_times("once") == [START + 7 * MINUTE]
         assert here.fire_times("hand") == []
-        assert (await here.desk.job("once")).status == "completed"  # type: ignore[arg-type]
+        assert (await here.desk.job(JobId("once"))).status is JobStatus.COMPLETED
 
 
 async def test_wake_up_that_comes_early_fires_nothing_and_is_set_again(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ async def test_job_whose_planning_breaks_does_not_keep_the_others_from_firing(
         here.engine.wake()
         await here.pass_time(3 * MINUTE)
         assert len(here.fire_times("good")) == 3
-        job = (await here.store.job("bad")).job
+        job = (await here.store.job(JobId("bad"))).job
         assert "a fault in its schedule" in (job.problem_message or "")
         assert len(here.log.of(Event.JOB_BROKEN)) == 1
 
@@ -138,13 +137,13 @@ async def test_queued_runs_behind_a_full_group_start_all_the_same(tmp_path: Path
     """I13: more queued runs of a full group than a slice holds do not hide one that has room."""
     async with bench(tmp_path, max_running=1, groups={"g": 1}) as here:
         await here.desk.add(make_definition("first", manual=True))
-        await here.operations.run("first", here.desk.peer, args=None, overlap=None)  # type: ignore[arg-type]
+        await here.by_hand("first")
         for number in range(SLICE + 5):
             name = f"group-{number}"
             await here.desk.add(make_definition(name, manual=True, group="g", priority=1))
-            await here.operations.run(name, here.desk.peer, args=None, overlap=None)  # type: ignore[arg-type]
+            await here.by_hand(name)
         await here.desk.add(make_definition("free", manual=True))
-        await here.operations.run("free", here.desk.peer, args=None, overlap=None)  # type: ignore[arg-type]
+        await here.by_hand("free")
         here.desk.who.max_running = 10
         await here.end("first")
         assert len(here.executor.live()) == 2
@@ -152,26 +151,26 @@ async def test_queued_runs_behind_a_full_group_start_all_the_same(tmp_path: Path
 
 
 async def test_no_wake_up_is_lost_among_concurrent_operators(tmp_path: Path) -> None:
-    """I1, I13: whatever pauses, resumes, edits and starts fall around the due moments, every slot has a row."""
+    """I1, I13: whatever operators do around the due moments, every slot has its row."""
     dice = random.Random(7)  # noqa: S311 - a test that can be repeated
     async with bench(tmp_path, max_running=100) as here:
         at_once(here)
-        names = [f"job-{number}" for number in range(8)]
+        names = [JobId(f"job-{number}") for number in range(8)]
         for name in names:
             await here.desk.add(make_definition(name, every=MINUTE))
         here.engine.wake()
 
-        async def meddle(name: str, verb: int) -> None:
+        async def meddle(name: JobId, verb: int) -> None:
             operations, peer = here.operations, here.desk.peer
             if verb == 0:
-                await operations.pause(name, PauseMode.DRAIN, "", peer)  # type: ignore[arg-type]
-                await operations.resume(name, Missed.SKIP, peer)  # type: ignore[arg-type]
+                await operations.pause(name, PauseMode.DRAIN, "", peer)
+                await operations.resume(name, Missed.SKIP, peer)
             elif verb == 1:
                 await here.desk.edit(make_definition(name, every=MINUTE, priority=dice.randrange(9)))
                 here.engine.wake()
             elif verb == 2:
                 with suppress(AlreadyRunning):
-                    await operations.run(name, peer, args=None, overlap=Overlap.QUEUE)  # type: ignore[arg-type]
+                    await here.by_hand(name, overlap=Overlap.QUEUE)
             else:
                 await operations.look()
 
@@ -182,10 +181,10 @@ async def test_no_wake_up_is_lost_among_concurrent_operators(tmp_path: Path) -> 
             await passing
         await here.pass_time(MINUTE)
         for name in names:
-            runs = await here.desk.runs(name)  # type: ignore[arg-type]
+            runs = await here.desk.runs(name)
             told = {run.fire_time for run in runs if run.fire_time is not None}
             spans = [(run.fire_time, run.fire_time_last) for run in runs if run.state == "skipped"]
-            last = (await here.desk.job(name)).next_fire_at  # type: ignore[arg-type]
+            last = (await here.desk.job(name)).next_fire_at
             assert last is not None
             slots = set(range(START + MINUTE, last, MINUTE))
             covered = {slot for slot in slots if any(a and a <= slot <= (b or a) for a, b in spans)}
@@ -193,4 +192,3 @@ async def test_no_wake_up_is_lost_among_concurrent_operators(tmp_path: Path) -> 
             assert len([run for run in runs if run.state == "succeeded" and run.fire_time]) == len(
                 {run.fire_time for run in runs if run.state == "succeeded" and run.fire_time}
             )
-        assert JOB not in names

@@ -96,7 +96,7 @@ async def test_cancel_running_replaces_the_live_run(tmp_path: Path) -> None:
 
 
 async def test_retry_waits_its_backoff_and_is_charged(tmp_path: Path) -> None:
-    """Issue 3, point 6: two further tries after constant waits, then the run has failed, and the slot is free."""
+    """Two further tries after constant waits, then the run has failed, and its slot is free (issue 3, 6)."""
     async with bench(tmp_path) as here:
         here.executor.script = lambda _: _FAILED
         retry = {"attempts": 2, "delay": 10, "backoff": "constant"}
@@ -120,7 +120,12 @@ async def test_retry_that_a_handler_asks_for_is_not_charged(tmp_path: Path) -> N
         await here.desk.add(make_definition(every=HOUR))
         await running(here, 60)
         await here.pass_time(MINUTE)
-        assert [(grant.run.claim, grant.run.attempt) for grant in here.starts()] == [(1, 1), (2, 1), (3, 1), (4, 1)]
+        assert [(grant.run.claim, grant.run.attempt) for grant in here.starts()] == [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 1),
+        ]
         (run,) = await here.desk.executed()
         assert run.state is RunState.SUCCEEDED
 

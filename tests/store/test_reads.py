@@ -197,7 +197,7 @@ async def test_lists_of_nothing_are_empty(store: Store) -> None:
     assert await store.live_runs(JobId("nothing")) == []
     assert await store.audit(JobId("nothing"), before=None, limit=5) == []
     assert await store.attempts(RunId("nothing")) == []
-    assert not await store.is_all_paused()
+    assert await store.global_pause() is None
 
 
 async def test_another_handle_reads_what_was_answered(desk: Desk, opener: Opener) -> None:

@@ -94,4 +94,5 @@ _SAID: Final[Mapping[Ending, Mapping[str, Any]]] = {
     Ending.CANCELLED: {"reason": RunReason.CANCELLED, "message": "cancelled"},
     Ending.CRASHED: {"reason": RunReason.OWNER_DIED, "message": "the daemon died"},
     Ending.SHUTDOWN: {"reason": RunReason.SHUTDOWN, "message": "the daemon was stopped"},
+    Ending.ITEMS: {},
 }

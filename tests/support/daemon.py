@@ -1,4 +1,4 @@
-"""A real `schedulerd` for tests: started, asked over its socket, signalled, killed; always cleaned up.
+r"""A real `schedulerd` for tests: started, asked over its socket, signalled, killed; always cleaned up.
 
     with Daemon(jobs='[jobs.a]\nmanual = true\ncommand = ["true"]') as daemon:
         run = daemon.run("a")
@@ -139,10 +139,23 @@ class Daemon:
         self.signal(signal.SIGTERM)
         return self.exit_code(patience=patience)
 
-    def kill9(self) -> None:
-        """The daemon is gone without a word."""
+    def kill9(self, *, and_warden: bool = False) -> None:
+        """The daemon is gone without a word; its warden ends its runs, unless that was killed first."""
+        if and_warden:
+            self.signal(signal.SIGSTOP)
+            for warden in self.wardens():
+                os.kill(warden, signal.SIGKILL)
         self.signal(signal.SIGKILL)
         self.exit_code()
+
+    def wardens(self) -> list[int]:
+        """The processes that watch over the daemon's runs."""
+        found = []
+        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with suppress(OSError):
+                if b"warden_watch" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+        return found
 
     def signal(self, number: signal.Signals) -> None:
         """The signal was sent to the daemon alone."""
@@ -153,6 +166,11 @@ class Daemon:
         """How the process ended."""
         assert self.process is not None
         return self.process.wait(patience)
+
+    @property
+    def has_ended(self) -> bool:
+        """The process is gone."""
+        return self.process is None or self.process.poll() is not None
 
     @property
     def pid(self) -> int:
@@ -212,7 +230,15 @@ class Daemon:
 
     def run_when(self, run: str, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The run, once it is so."""
-        return self.until(lambda: next((row for row in [self.run_of(run)] if condition(row)), None))
+        row: dict[str, Any] = {}
+
+        def is_so() -> bool:
+            row.clear()
+            row.update(self.run_of(run))
+            return bool(condition(row))
+
+        self.until(is_so)
+        return row
 
     # --- what it told ---
     def logs(self) -> list[dict[str, Any]]:

@@ -32,7 +32,8 @@ from scheduler.engine.start_rate import StartRate
 from scheduler.engine.wallwatch import WallWatch
 from scheduler.engine.writeback import WriteBack
 from scheduler.metrics import Metrics
-from scheduler.model.runs import Grant, Run, RunId
+from scheduler.model.jobs import JobId, Overlap
+from scheduler.model.runs import Grant, Run
 from scheduler.store.protocol import Store
 from scheduler.telemetry import Event
 from tests.support.builders import make_claimant
@@ -239,6 +240,10 @@ class Bench:
         self.executor.finish(execution, ended)
         await self.settle()
 
+    def wake_up_at(self) -> Micros | None:
+        """The wall time that the wake-up is set to."""
+        return self.timer.at
+
     def starts(self, job: str = "job") -> list[Grant]:
         """Every attempt that was begun, oldest first."""
         return [execution.grant for execution in self.executor.started if execution.grant.run.job == job]
@@ -247,10 +252,9 @@ class Bench:
         """The fire time of each attempt."""
         return [grant.run.fire_time for grant in self.starts(job)]
 
-    async def live_in_rows(self, run_id: RunId) -> Run:
-        """The row."""
-        row: Run = await self.store.run(run_id)
-        return row
+    async def by_hand(self, job: str = "job", *, overlap: Overlap | None = None) -> Run:
+        """The run of a start by hand, as it was answered."""
+        return (await self.operations.run(JobId(job), self.desk.peer, args=None, overlap=overlap)).run
 
 
 @asynccontextmanager

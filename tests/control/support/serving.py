@@ -141,6 +141,8 @@ async def daemon_in(folder: Path, **settings: Any) -> AsyncIterator[Daemon]:
     service = Service(replace(read, **settings), folder / "state", socket, SystemClock(), get_logger())
     life = asyncio.create_task(service.run())
     await until(lambda: socket.exists() or life.done())
+    if life.done():
+        await life  # it could not start: this tells why
     try:
         yield Daemon(service=service, client=Client(socket), folder=folder, life=life)
     finally:

@@ -64,7 +64,9 @@ def make_environment(folder: Path) -> Path:
     own = Path(sys.executable).resolve()
     builder = own if not own.is_relative_to(Path.home()) else _SYSTEM_PYTHON
     asked = "import sys; print('{}.{}'.format(*sys.version_info))"
-    answer = subprocess.run([builder, "-c", asked], capture_output=True, text=True, check=False).stdout.strip()
+    answer = subprocess.run(
+        [builder, "-c", asked], capture_output=True, text=True, check=False
+    ).stdout.strip()
     if answer != "{}.{}".format(*sys.version_info):
         pytest.skip(f"no Python {sys.version_info[0]}.{sys.version_info[1]} that other users may start")
     if builder == own:
@@ -145,7 +147,7 @@ class Machine:
         self.run("install", "-D", "-m", "644", "/dev/stdin", inside, text=text)
 
     def install(self) -> None:
-        """schedulerd is installed as docs/systemd.md says."""
+        """The daemon is installed as docs/systemd.md says."""
         self.run("make", "-C", _SOURCE, "install", f"INSTALLED={_VENV}")
         self.run("systemd-sysusers")
         self.run("systemd-tmpfiles", "--create", "schedulerd.conf")
@@ -157,9 +159,7 @@ class Machine:
         self.clear()
         self._cursor = self.run("journalctl", "-n", "0", "--show-cursor").rpartition("cursor: ")[2]
         keys = {**_QUICK, **settings}
-        self.write(
-            f"{CONFIG}/scheduler.toml", "".join(f"{key} = {json.dumps(keys[key])}\n" for key in keys)
-        )
+        self.write(f"{CONFIG}/scheduler.toml", "".join(f"{key} = {json.dumps(keys[key])}\n" for key in keys))
         self.write(f"{CONFIG}/handlers.py", handlers)
         self.jobs(jobs)
         self.drop_in("tests.conf", f"[Service]\nRestartSec=100ms\n{unit}\n")

@@ -5,9 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.config.batchmodel import RetryTable
 from scheduler.config.fields import names_of
 from scheduler.config.jobfile import parse_definition, parse_jobs
-from scheduler.config.jobmodel import UNSUPPORTED, JobTable, RetryTable
+from scheduler.config.jobmodel import UNSUPPORTED, JobTable
 from scheduler.config.settings import Settings
 from scheduler.errors import Fault, Invalid
 from scheduler.model.definitions import decode

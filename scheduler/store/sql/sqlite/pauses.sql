@@ -62,4 +62,4 @@ LIMIT :limit;
 -- name: is_pause_over
 -- Whether some timed pause has come to its end.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE pause_until <= :now AND removed_at IS NULL)
-    OR EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL AND until <= :now);
+    OR EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL AND until <= :now) AS over;

@@ -56,8 +56,17 @@ ORDER BY seq DESC
 LIMIT 1;
 
 -- name: list_audit
--- A page of a job's mutations, newest first.
-SELECT * FROM audit WHERE job = :job AND seq < :before ORDER BY seq DESC LIMIT :limit;
+-- A page of a job's mutations, newest first, with those of all jobs among them.
+SELECT * FROM audit WHERE (job = :job OR job IS NULL) AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- name: controllers
+-- Main processes of live runs whose jobs may operate the daemon.
+SELECT runs.pid, runs.pid_ticks
+FROM runs JOIN jobs ON jobs.id = runs.job
+WHERE runs.state = 'running'
+  AND runs.pid IS NOT NULL
+  AND runs.pid_ticks IS NOT NULL
+  AND json_extract(jobs.definition, '$.control') = 1;
 
 -- name: count_jobs
 -- Jobs by status.

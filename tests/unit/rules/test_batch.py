@@ -1,0 +1,134 @@
+"""What becomes of items and of batches, decided from counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.clock import SECOND
+from scheduler.model.items import ItemCounts, ItemState
+from scheduler.model.jobs import Backoff, BatchPolicy, Budget, RetryPolicy, UnknownItems
+from scheduler.model.runs import RunReason, RunState
+from scheduler.rules.batch import (
+    affordable,
+    after_crash,
+    after_cut,
+    after_failure,
+    batch_end,
+    failed_enough,
+    tally,
+)
+
+RETRY = RetryPolicy(attempts=2, delay=5 * SECOND, backoff=Backoff.CONSTANT)
+
+
+def test_a_failed_item_is_tried_again_while_its_retry_lasts() -> None:
+    """Two further tries, each charged; then it has failed."""
+    policy = BatchPolicy(retry=RETRY)
+
+    following = [after_failure(policy, tries, 1, 0.5) for tries in range(3)]
+
+    assert [one.state for one in following] == [ItemState.PENDING, ItemState.PENDING, ItemState.FAILED]
+    assert all(one.charged for one in following)
+    assert following[0].wait == 5 * SECOND
+
+
+def test_only_some_exit_codes_are_worth_another_try() -> None:
+    """`exit_codes` of the item's retry."""
+    policy = BatchPolicy(retry=RetryPolicy(attempts=2, exit_codes=(75,)))
+
+    assert after_failure(policy, 0, 75, 0.5).state is ItemState.PENDING
+    assert after_failure(policy, 0, 1, 0.5).state is ItemState.FAILED
+
+
+def test_an_item_that_was_cut_is_unknown_however_much_retry_is_left() -> None:
+    """Never silently repeated: the call may have been billed."""
+    assert after_cut(BatchPolicy(retry=RETRY), 0).state is ItemState.UNKNOWN
+    assert after_cut(BatchPolicy(unknown=UnknownItems.FAIL), 0).state is ItemState.FAILED
+
+
+def test_a_cut_item_that_may_be_repeated_is_not_repeated_for_ever() -> None:
+    """unknown = "retry": once at least, and as often as retry has attempts."""
+    plain = BatchPolicy(unknown=UnknownItems.RETRY)
+    patient = BatchPolicy(unknown=UnknownItems.RETRY, retry=RETRY)
+
+    assert [after_cut(plain, tries).state for tries in (0, 1)] == [ItemState.PENDING, ItemState.UNKNOWN]
+    assert after_cut(patient, 1).state is ItemState.PENDING
+    assert after_cut(patient, 2).state is ItemState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        (BatchPolicy(), ItemState.UNKNOWN),
+        (BatchPolicy(unknown=UnknownItems.RETRY), ItemState.PENDING),
+        (BatchPolicy(unknown=UnknownItems.FAIL), ItemState.FAILED),
+        (None, ItemState.UNKNOWN),
+    ],
+)
+def test_an_item_whose_worker_is_gone(policy: BatchPolicy | None, state: ItemState) -> None:
+    """By the job's rule; a job that is no batch any more does not say, so it is in doubt."""
+    assert after_crash(policy) is state
+
+
+counts = st.builds(
+    lambda done, failed, unknown, running, pending, in_a_row: ItemCounts(
+        total=done + failed + unknown + running + pending,
+        done=done,
+        failed=failed,
+        unknown=unknown,
+        running=running,
+        chosen=pending,
+        in_a_row=in_a_row,
+    ),
+    *[st.integers(0, 5)] * 6,
+)
+
+
+@given(counts=counts)
+def test_a_batch_ends_exactly_when_nothing_of_it_is_left(counts: ItemCounts) -> None:
+    """No item to begin, none under way; it succeeded exactly when all are done."""
+    end = batch_end(BatchPolicy(), counts)
+
+    assert (end is None) == bool(counts.chosen or counts.running)
+    if end is not None:
+        assert (end.state is RunState.SUCCEEDED) == (counts.done == counts.total)
+        assert (end.reason is None) == (end.state is RunState.SUCCEEDED)
+        assert (end.reason is RunReason.UNKNOWN_ITEMS) == (counts.unknown > 0)
+
+
+@given(counts=counts, limit=st.integers(1, 5))
+def test_a_threshold_stops_at_its_number(counts: ItemCounts, limit: int) -> None:
+    """max_failed and max_consecutive_failed count what they say; 0 never stops."""
+    assert (failed_enough(BatchPolicy(max_failed=limit), counts) is not None) == (counts.failed >= limit)
+    in_a_row = failed_enough(BatchPolicy(max_consecutive_failed=limit), counts)
+    assert (in_a_row is not None) == (counts.in_a_row >= limit)
+    assert failed_enough(BatchPolicy(), counts) is None
+
+
+@given(
+    cap=st.integers(1, 10**7),
+    spent=st.integers(0, 10**7),
+    estimate=st.integers(0, 10**6),
+    wanted=st.integers(1, 300),
+)
+def test_no_begin_passes_the_cap_by_its_estimate(cap: int, spent: int, estimate: int, wanted: int) -> None:
+    """What may be begun fits under the cap, and one more would not, or was not wanted."""
+    budget = Budget(per_run=cap, cost_estimate=estimate)
+
+    number = affordable(budget, wanted, run_spent=spent, day_spent=0)
+
+    assert 0 <= number <= wanted
+    assert number == 0 or (spent < cap and spent + number * estimate <= cap)
+    if number < wanted:
+        assert spent >= cap or spent + (number + 1) * estimate > cap
+
+
+def test_the_tally_says_what_is_there() -> None:
+    """In one line, without what is not."""
+    assert tally(ItemCounts(total=9, done=9)) == "9 of 9 done"
+    assert (
+        tally(ItemCounts(total=9, done=3, failed=2, unknown=1, chosen=3))
+        == "3 of 9 done, 2 failed, 1 unknown, 3 not started"
+    )
