@@ -80,6 +80,7 @@ class OutputRecords:
             if ended:
                 yield from self._ask(follow=False)  # what came between the end of the stream and that look
                 return
+            self._require_time()
             away.wait()
 
     def _ask(self, *, follow: bool) -> Iterator[Json]:

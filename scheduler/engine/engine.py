@@ -18,7 +18,7 @@ from scheduler.engine.runner import Runner
 from scheduler.engine.start_rate import StartRate
 from scheduler.errors import StoreUnavailable
 from scheduler.metrics import Metrics
-from scheduler.model.jobs import Job
+from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Run, RunId, Wish, new_run_id
 from scheduler.rules.planning import FirePlan, SkippedSpan, plan_fire
 from scheduler.store.protocol import Store
@@ -62,6 +62,7 @@ class Engine:
         self._nap: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._stopped = False
+        self._unreadable: set[JobId] = set()
         self._pause_ends = PauseEnds(store, claims, log, self.tell_skipped)
         self.last_tick = clock.monotonic()
 
@@ -153,6 +154,9 @@ class Engine:
         """A plan for each due job; one whose definition breaks the planning is told and put aside."""
         plans: list[FirePlan] = []
         for job in sorted(look.jobs, key=lambda job: (-job.definition.priority, job.due_at)):
+            if job.definition_error is not None:
+                self._tell_unreadable(job)
+                continue
             try:
                 plan = plan_fire(job, look.now, lambda: new_run_id(look.now), look.paused)
             except Exception as error:  # noqa: BLE001 - one job must not keep the others from firing
@@ -161,6 +165,12 @@ class Engine:
             if plan is not None:
                 plans.append(plan)
         return plans
+
+    def _tell_unreadable(self, job: Job) -> None:
+        """The job stays due until its definition can be read again; told once in this process's life."""
+        if job.id not in self._unreadable:
+            self._unreadable.add(job.id)
+            self._log.error(Event.JOB_BROKEN, job=job.id, message=job.definition_error)
 
     async def _put_aside(self, job: Job, error: Exception) -> None:
         """The job is shown as broken, and told once; each tick plans it again, so it heals by itself."""

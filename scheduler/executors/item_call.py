@@ -50,24 +50,22 @@ class ItemCall:
         self._cost: float | None = None
         self._cut: ItemCut | None = None
         self._grace: Micros = 0
-        self._stop = asyncio.Event()
-        self._hurry: asyncio.Task[bool] | None = None
+        self._ends: list[asyncio.Task[None]] = []
         self._execution: Execution | None = None
-        self._ending: asyncio.Task[Ended] | None = None
         self._task = asyncio.create_task(self._run(), name=f"item:{grant.run.id}:{item.key[:40]}")
 
     # --- what the batch tells it ---
 
     def cut(self, cause: ItemCut, grace: Micros) -> None:
-        """The call is ended, unless it has ended already; a shorter grace than before hurries it."""
-        if self._ending is not None and self._ending.done():
-            return
-        if self._cut is None:
-            self._cut, self._grace = cause, grace
-        elif grace < self._grace and self._execution is not None:
+        """The call is ended; a shorter grace than before hurries it."""
+        first = self._cut is None
+        if first:
+            self._cut = cause
+        if self._execution is None:
             self._grace = grace
-            self._hurry = asyncio.create_task(self._execution.end(grace))
-        self._stop.set()
+        elif first or grace < self._grace:
+            self._grace = grace
+            self._ends.append(asyncio.create_task(self._end(self._execution)))
 
     @property
     def is_cut(self) -> bool:
@@ -125,16 +123,13 @@ class ItemCall:
         return outcome
 
     async def _supervise(self, execution: Execution) -> Ended:
-        """The end of the call, by itself or because it was cut."""
-        self._ending = asyncio.create_task(execution.wait())
-        stopping = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait({self._ending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if self._cut is not None:
-                await self._end(execution)
-            return await self._ending
-        finally:
-            stopping.cancel()
+        """The end of the call, by itself or because it was cut; then nothing of it runs any more."""
+        if self._cut is not None:  # while it was started
+            await self._end(execution)
+        ended = await execution.wait()
+        for ending in self._ends:
+            await ending
+        return ended
 
     async def _end(self, execution: Execution) -> None:
         """Nothing of the call runs any more; what does not end is ended again and again."""

@@ -270,6 +270,8 @@ class Job:
         crashes: consecutive crashes.
         problem: why it cannot run (`code`, `message`), or None.
         removed_at: when it was taken away (a tombstone keeps pause, revision and history), or None.
+        definition_error: why the stored definition cannot be read on this machine, or None; `definition` is
+            then an empty stand-in.
         held_from: the first slot that a pause or `enabled = false` holds back, or None.
     """
 
@@ -294,6 +296,7 @@ class Job:
     problem_message: str | None = None
     removed_at: Micros | None = None
     held_from: Micros | None = None
+    definition_error: str | None = None
 
     @property
     def may_fire(self) -> bool:

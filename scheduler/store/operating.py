@@ -149,6 +149,8 @@ def resume(tx: Transaction, request: ResumeRequest) -> Operated:
     job = live_job(tx, request.job_id)
     if job.status is JobStatus.ACTIVE:
         return Operated(job=job, changed=False, in_flight=unfinished(tx, job.id))
+    if job.definition_error is not None:
+        raise Conflict(f"job {job.id} cannot be read on this machine: {job.definition_error}")
     if job.status is JobStatus.COMPLETED:
         raise Conflict(
             f"job {job.id} is completed: it has no further fire time",

@@ -36,7 +36,7 @@ def pause_all(tx: Transaction, request: PauseAllRequest) -> AllOperated:
     if request.until is not None and request.until <= tx.now:
         raise Invalid("the end of the pause has passed already", hint="name a moment to come")
     row = tx.one("global_pause")
-    values = {"mode": request.mode, "by": str(request.peer), "note": request.note, "until": rfc3339(request.until)}
+    values = {"mode": request.mode, "by": str(request.peer), "note": request.note, "until": request.until}
     if row is None:
         tx.execute("begin_global_pause", now=tx.now, **values)
         changed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from scheduler.errors import Invalid
 from scheduler.model.definitions import decode
 from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import (
@@ -16,6 +17,7 @@ from scheduler.model.jobs import (
     Pause,
     PauseMode,
     PauseReason,
+    ShellAction,
 )
 from scheduler.model.runs import (
     Attempt,
@@ -27,23 +29,41 @@ from scheduler.model.runs import (
     RunTrigger,
     Wish,
 )
+from scheduler.model.triggers import Manual, Schedule
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Peer
 
 
 @lru_cache(maxsize=20_000)
-def definition_of(job_id: JobId, source: str) -> JobDefinition:
-    """The decoded definition; a definition is decoded once, however often its job fires."""
-    return decode(job_id, source)
+def definition_of(job_id: JobId, source: str) -> tuple[JobDefinition, str | None]:
+    """The decoded definition, decoded once, however often its job fires; and what is wrong with it.
+
+    A definition that was sound when it was written may not be readable today: its time zone may be gone from
+    this machine. Its job is broken then, and the others go on.
+    """
+    try:
+        return decode(job_id, source), None
+    except Invalid as error:
+        return (
+            JobDefinition(
+                id=job_id,
+                source=source,
+                schedule=Schedule(Manual()),
+                action=ShellAction(line="exit 78"),  # never run: EX_CONFIG of sysexits.h, if it ever were
+            ),
+            error.message,
+        )
 
 
 def job_of(row: Row) -> Job:
     """The live job row."""
     job_id = JobId(row["id"])
+    definition, error = definition_of(job_id, row["definition"])
     return Job(
         id=job_id,
-        definition=definition_of(job_id, row["definition"]),
+        definition=definition,
+        definition_error=error,
         status=JobStatus(row["status"]),
         enabled=bool(row["enabled"]),
         revision=row["revision"],
@@ -59,8 +79,8 @@ def job_of(row: Row) -> Job:
         fires_done=row["fires_done"],
         failures=row["failures"],
         crashes=row["crashes"],
-        problem_code=row["problem_code"],
-        problem_message=row["problem_message"],
+        problem_code=row["problem_code"] if error is None else "broken",
+        problem_message=row["problem_message"] if error is None else error,
         removed_at=row["removed_at"],
         held_from=row["held_from"],
     )

@@ -7,6 +7,7 @@ store. Each migration is one transaction, after a backup copy of the file.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -15,12 +16,14 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from scheduler.errors import StoreRefused, StoreUnavailable
 
 APPLICATION_ID: Final = 0x53636844
 """`PRAGMA application_id` of our files ("SchD"), so that another program's database is not taken for ours."""
 
+_LOCK_SECONDS: Final = 5.0
 _MINIMUM_SQLITE: Final = (3, 37, 0)  # STRICT tables
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -60,6 +63,8 @@ def prepare(path: Path) -> None:
         _upgrade(path)
     except sqlite3.DatabaseError as error:
         raise refusal(path, error) from error
+    except OSError as error:
+        raise _refusal_of_place(path, error) from error
 
 
 def refusal(path: Path, error: sqlite3.DatabaseError) -> StoreRefused | StoreUnavailable:
@@ -75,6 +80,16 @@ def refusal(path: Path, error: sqlite3.DatabaseError) -> StoreRefused | StoreUna
     return StoreRefused(
         f"{path} is not a usable schedulerd database: {error}",
         hint="restore a backup (schedulerd.db.backup-*), or move the file away to start with an empty store",
+    )
+
+
+def _refusal_of_place(path: Path, error: OSError) -> StoreRefused | StoreUnavailable:
+    """The error of ours that says what the file system found."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return StoreUnavailable(f"{path} cannot be written now: {error.strerror}")
+    return StoreRefused(
+        f"{path} cannot be made: {error.strerror}",
+        hint="check that its directory exists and who may write there, or name another one with --state",
     )
 
 
@@ -106,8 +121,9 @@ def _create(path: Path) -> None:
 class _Connected:
     """A plain connection that is closed at the end; autocommit, transactions are written out."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        address = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
+        self._db = sqlite3.connect(address, isolation_level=None, timeout=_LOCK_SECONDS, uri=True)
 
     def __enter__(self) -> sqlite3.Connection:
         return self._db
@@ -117,17 +133,32 @@ class _Connected:
 
 
 def _upgrade(path: Path) -> None:
-    with _Connected(path) as db:
-        version = _version_of(path, db)
-        newest = len(migrations())
-        if version > newest:
-            raise StoreRefused(
-                f"{path} has schema {version}, this schedulerd knows schemas up to {newest}",
-                hint="use the newer schedulerd that wrote it, or restore a backup from before the upgrade",
-            )
-        if version < newest:
+    version, newest = _look(path), len(migrations())
+    if version > newest:
+        raise StoreRefused(
+            f"{path} has schema {version}, this schedulerd knows schemas up to {newest}",
+            hint="use the newer schedulerd that wrote it, or restore a backup from before the upgrade",
+        )
+    if version < newest:
+        with _Connected(path) as db:
             _back_up(path, db, version)
             _migrate(db, version)
+
+
+def _look(path: Path) -> int:
+    """The schema version of a file of ours.
+
+    Read where possible through a connection that cannot write: the last one to close a database writes
+    its log into it, and a file that is refused is to be left untouched.
+    """
+    try:
+        with _Connected(path, read_only=True) as db:
+            return _version_of(path, db)
+    except sqlite3.OperationalError as error:
+        if not error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            raise
+    with _Connected(path) as db:  # a transaction that died half-way is to be rolled back first
+        return _version_of(path, db)
 
 
 def _version_of(path: Path, db: sqlite3.Connection) -> int:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.cli.support.builders import OTHER_RUN, RUN, job, run
@@ -66,3 +68,38 @@ def test_completion_uses_the_socket_on_the_line(
     elsewhere = {**environ, "SCHEDULER_SOCKET": str(folder / "none.sock")}
 
     assert words(complete(elsewhere, "pause", "--socket", str(daemon.socket), "n")) == ["nightly"]
+
+
+def test_the_verb_completion_prints_the_scripts(environ: dict[str, str]) -> None:
+    """As the program itself teaches them; an unknown shell is usage."""
+    for shell in ("bash", "zsh", "fish"):
+        called = call("completion", shell, env=environ)
+        assert called.code == 0
+        assert f"{shell}_complete" in called.out
+    assert call("completion", "csh", env=environ).code == 2
+
+
+def test_bash_completes_live_ids_with_the_script(
+    daemon: StubDaemon, environ: dict[str, str], folder: Path
+) -> None:
+    """A real bash that has read it offers the ids of the daemon."""
+    daemon.jobs(job("export-a"), job("export-b"), job("backup"))
+    program = folder / "schedctl"
+    program.write_text(f"#!{sys.executable}\nfrom scheduler.cli.main import main\nmain()\n")
+    program.chmod(0o755)
+    root = str(Path(__file__).parents[2])
+    asked = (
+        'eval "$(schedctl completion bash)"; COMP_WORDS=(schedctl pause exp); COMP_CWORD=2;'
+        " _schedctl_completion schedctl; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+
+    done = subprocess.run(
+        ["bash", "-c", asked],
+        env={**environ, "PATH": f"{folder}:{environ['PATH']}", "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stdout == "export-a\nexport-b\n"

@@ -14,7 +14,8 @@ import pytest
 
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import RUN, run
-from tests.cli.support.living import begun, schedctl as call_schedctl
+from tests.cli.support.living import begun
+from tests.cli.support.living import schedctl as call_schedctl
 from tests.cli.support.stub import Answer, Asked, StubDaemon
 from tests.support.daemon import Daemon
 

@@ -20,7 +20,7 @@ import pytest
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import OTHER_RUN, RUN, job, run
 from tests.cli.support.client import command
-from tests.cli.support.stub import StubDaemon
+from tests.cli.support.stub import StubDaemon, problem
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 SHOW_CURSOR = b"\x1b[?25h"
@@ -148,13 +148,11 @@ def test_signals_restore_the_terminal(terminal: Terminal, number: signal.Signals
     assert terminal.is_restored()
 
 
-def test_a_daemon_that_goes_away_is_waited_for(terminal: Terminal, daemon: StubDaemon) -> None:
-    """The screen says so and stays."""
+def test_a_daemon_in_trouble_is_waited_for(terminal: Terminal, daemon: StubDaemon) -> None:
+    """The screen says what it hears, and stays."""
     terminal.until(lambda: b"> b" in terminal.seen)
 
-    daemon.on("GET", "/v1/status", lambda asked: None)  # type: ignore[arg-type, return-value]
-    daemon.jobs()
-    daemon._routes.clear()  # noqa: SLF001
+    daemon.on("GET", "/v1/jobs", problem(503, "store_unavailable", "the disk is full"))
 
     terminal.until(lambda: b"does not answer" in terminal.seen)
     assert terminal.process.poll() is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import sys
 from pathlib import Path
 
@@ -124,3 +126,48 @@ async def test_missing_bytes_are_told(folder: Path) -> None:
 
     assert "\n[truncated, " in text
     assert len(text) < 400_000
+
+
+async def test_records_tell_stream_time_and_position(jobs: Daemon) -> None:
+    """One object a line; a reader goes on behind any of them."""
+    run = await jobs.run("both")
+    await jobs.until_run(run, "succeeded")
+    path = f"/v1/runs/{run}/output?format=jsonl"
+
+    answer = await jobs.client.get(path)
+    records = [json.loads(line) for line in answer.text.splitlines()]
+
+    assert answer.headers["content-type"].startswith("application/jsonl")
+    assert [(record["claim"], record["stream"]) for record in records] == [
+        (1, "stdout"),
+        (1, "stderr"),
+        (1, "stdout"),
+    ]
+    assert [base64.b64decode(record["data"]) for record in records] == [b"one\n", b"two\n", b"three\n"]
+    assert records[0]["at"] <= records[1]["at"] <= records[2]["at"]
+    for index, record in enumerate(records):
+        rest = (await jobs.client.get(f"{path}&after={record['after']}")).text
+        assert [json.loads(line) for line in rest.splitlines()] == records[index + 1 :]
+
+
+async def test_a_position_lies_in_its_attempt(jobs: Daemon) -> None:
+    """What came before it in earlier attempts is not told again, what comes in later ones is."""
+    run = await jobs.run("twice")
+    await jobs.until_run(run, "failed")
+    path = f"/v1/runs/{run}/output?format=jsonl"
+    first, second = [json.loads(line) for line in (await jobs.client.get(path)).text.splitlines()]
+
+    assert [first["claim"], second["claim"]] == [1, 2]
+    assert json.loads((await jobs.client.get(f"{path}&after={first['after']}")).text) == second
+    assert (await jobs.client.get(f"{path}&after={second['after']}")).text == ""
+
+
+@pytest.mark.parametrize("after", ["x", "1", "1.2.3", "1.2.3.4.-5", "1.0.0.0.0.0", "9" * 30 + ".0.0.0.0"])
+async def test_a_position_that_is_none_is_refused(jobs: Daemon, after: str) -> None:
+    """422, and the key is named."""
+    run = await jobs.run("both")
+
+    answer = await jobs.client.get(f"/v1/runs/{run}/output?format=jsonl&after={after}")
+
+    assert answer.status == 422
+    assert answer.value["faults"][0]["key"] == "after"

@@ -26,7 +26,7 @@ from tests.support.clock import START
 
 NOW = START + 10 * MINUTE
 PAUSE = Pause(reason=PauseReason.OPERATOR, mode=PauseMode.DRAIN, by="uid:1000", since=START)
-WORKERS = [one for one in Ending if one is not Ending.ITEMS]
+WORKERS: list[Ending] = [one for one in Ending if one is not Ending.ITEMS]
 
 
 def make_run(**changes: Any) -> Run:
