@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
+from statistics import median_low
 from typing import Final
 
 from scheduler.cli.screen import Cell, Screen
@@ -40,7 +40,7 @@ def summary(runs: Sequence[Json]) -> str:
     took = [length for run in runs if run.get("finished_at") and (length := elapsed(run)) is not None]
     if len(took) < 2:
         return escape(f"{len(runs)} {noun}: {said}")
-    times = f"half took at most {duration(int(median(took)))}, the longest {duration(max(took))}"
+    times = f"half took at most {duration(median_low(took))}, the longest {duration(max(took))}"
     return escape(f"{len(runs)} {noun}: {said}; {times}")
 
 

@@ -60,6 +60,8 @@ def prepare(path: Path) -> None:
     try:
         if not path.exists():
             _create(path)
+        elif not path.is_file():
+            raise StoreRefused(f"{path} is not a file", hint="move away what stands there")
         _upgrade(path)
     except sqlite3.DatabaseError as error:
         raise refusal(path, error) from error

@@ -18,7 +18,14 @@ from tests.cli.support.client import Called
 from tests.cli.support.living import listing, schedctl
 from tests.support.daemon import Daemon
 
-JOBS = '[jobs.quick]\nmanual = true\ncommand = ["true"]\n[jobs.slow]\nmanual = true\ncommand = ["sleep", "600"]\n'
+JOBS = """
+[jobs.quick]
+manual = true
+command = ["true"]
+[jobs.slow]
+manual = true
+command = ["sleep", "600"]
+"""
 
 
 @pytest.fixture

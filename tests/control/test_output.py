@@ -170,4 +170,4 @@ async def test_a_position_that_is_none_is_refused(jobs: Daemon, after: str) -> N
     answer = await jobs.client.get(f"/v1/runs/{run}/output?format=jsonl&after={after}")
 
     assert answer.status == 422
-    assert answer.value["faults"][0]["key"] == "after"
+    assert answer.json["faults"][0]["key"] == "after"

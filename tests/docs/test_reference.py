@@ -23,8 +23,9 @@ from scheduler.executors.environment import build_environment
 from scheduler.model.durations import format_duration
 from scheduler.model.items import BegunItem
 from scheduler.model.jobs import OnCrash
-from scheduler.model.runs import SkipReason
+from scheduler.model.runs import TERMINAL, RunReason, SkipReason
 from tests.docs.support.pages import ROOT, code_words, rows
+from tests.support.daemon import Daemon
 from tests.support.executors import command, grant, surroundings
 
 _JOBFILE = ROOT / "docs/jobfile.md"
@@ -186,6 +187,17 @@ def test_every_reason_of_a_skip_is_told() -> None:
     assert [code_words(row[0])[0] for row in found] == [reason.value for reason in SkipReason]
 
 
+def test_every_reason_of_a_run_is_told() -> None:
+    """docs/crash.md names each reason for which a run did not succeed, under the states that it goes with."""
+    found = rows(ROOT / "docs/crash.md", "How a run can end")
+    reasons = {word for row in found for word in code_words(row[1])}
+
+    assert {code_words(row[0])[0] for row in found} <= {state.value for state in TERMINAL}
+    assert reasons == {reason.value for reason in RunReason} - {
+        "budget"
+    }  # that pauses a job, and ends no run
+
+
 def problems() -> dict[str, tuple[int, int]]:
     """Code -> HTTP status and exit code, of every error that a client can meet on the API."""
     kinds = [
@@ -203,6 +215,20 @@ def test_every_problem_code_is_told() -> None:
     }
 
     assert found == problems()
+
+
+def test_every_path_of_the_api_is_told() -> None:
+    """docs/api.md names each path that the real daemon describes in its OpenAPI document, and no other."""
+    named = {
+        word
+        for row in rows(ROOT / "docs/api.md", "What there is")
+        for word in code_words(row[0])
+        if word.startswith("/")
+    }
+    with Daemon(jobs="") as daemon:
+        described = set(daemon.get("/openapi.json")["paths"])
+
+    assert named == described
 
 
 def test_every_variable_of_a_run_is_told(tmp_path: Path) -> None:

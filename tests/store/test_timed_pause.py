@@ -57,7 +57,7 @@ async def test_nothing_lifts_before(desk: Desk, clock: FakeClock) -> None:
 
 
 async def test_what_came_after_its_moment_is_late(desk: Desk, clock: FakeClock) -> None:
-    """A daemon that was down at the moment resumes as of it: later slots follow `catch_up`, none is `paused`."""
+    """A daemon that was down then resumes as of it: later slots follow `catch_up`, none is `paused`."""
     await desk.add(make_definition())
     await pause_for(desk, 10 * MINUTE + SECOND)
     clock.move(30 * MINUTE + SECOND)

@@ -179,12 +179,14 @@ def test_a_held_loop_is_ended_by_the_watchdog_with_all_stacks(machine: Machine) 
 
 
 def test_a_store_that_cannot_be_written_costs_no_restart(machine: Machine) -> None:
-    """On a full disk pings go on, /readyz and the status line tell; with room again all is well (I14)."""
-    machine.prepare('[jobs.tick]\nevery = "1s"\nshell = ":"\n', unit="WatchdogSec=2s")
+    """On a full disk pings and runs go on, /readyz and the status line tell; with room all is well (I14)."""
+    machine.prepare(SLEEPER + '[jobs.tick]\nevery = "1s"\nshell = ":"\n', unit="WatchdogSec=2s")
     machine.run("mkdir", "-p", STATE)
     machine.run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", STATE)
     machine.start()
     pid = machine.main_pid()
+    run = machine.start_run("sleeper")
+    machine.run_when(run, "running")
 
     machine.run("sh", "-c", f"cat /dev/zero > {STATE}/ballast", check=False)
     machine.until(lambda: "the store cannot be written" in machine.show("StatusText"))
@@ -197,6 +199,7 @@ def test_a_store_that_cannot_be_written_costs_no_restart(machine: Machine) -> No
     machine.until(lambda: machine.ask("GET", "/readyz")[0] == 200)
     machine.until(lambda: "cannot" not in machine.show("StatusText"))
     assert machine.show("NRestarts") == "0"
+    assert machine.get(f"/v1/runs/{run}")["state"] == "running"
 
 
 def test_the_journal_finds_lines_by_job_event_and_priority(machine: Machine) -> None:

@@ -52,7 +52,7 @@ def test_a_whole_batch() -> None:
 
 
 def test_the_defaults_of_a_batch() -> None:
-    """It resumes after a crash, holds what is in doubt, and is stalled after half an hour without an outcome."""
+    """It resumes after a crash, holds what is in doubt, and is stalled after half an hour of silence."""
     job = _parsed({"items": [1]})
 
     assert job.on_crash is OnCrash.RESUME

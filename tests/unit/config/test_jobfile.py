@@ -413,12 +413,10 @@ def test_an_id_within_the_rule_is_taken(job_id: str) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"batch": {"items": ["a"]}},
-        {"on_crash": "resume"},
         {"user": "export"},
         {"isolate": "unit"},
         {"control": True},
-        *({key: {"command": ["x"]}} for key in ("budget", "ping", "on_failure", "on_recovery")),
+        *({key: {"command": ["x"]}} for key in ("ping", "on_failure", "on_recovery")),
         *({key: {"command": ["x"]}} for key in ("on_overdue", "on_pause", "on_budget")),
     ],
 )

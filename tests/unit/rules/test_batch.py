@@ -49,7 +49,7 @@ def test_an_item_that_was_cut_is_unknown_however_much_retry_is_left() -> None:
 
 
 def test_a_cut_item_that_may_be_repeated_is_not_repeated_for_ever() -> None:
-    """unknown = "retry": once at least, and as often as retry has attempts."""
+    """With unknown = "retry": once at least, and as often as retry has attempts."""
     plain = BatchPolicy(unknown=UnknownItems.RETRY)
     patient = BatchPolicy(unknown=UnknownItems.RETRY, retry=RETRY)
 
