@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from scheduler.engine.pauses import AllJobs
 from scheduler.engine.ports import Liveness
 from scheduler.engine.recovery import Recoverer
 from scheduler.engine.reporting import Reporter
+from scheduler.engine.retention import RetentionWatch
 from scheduler.engine.runner import Runner
 from scheduler.engine.start_rate import StartRate
 from scheduler.engine.timer import ApschedulerTimer
@@ -39,6 +42,7 @@ from scheduler.errors import Draining, SchedulerError
 from scheduler.executors.batch import BatchExecutor
 from scheduler.executors.dispatch import Executors
 from scheduler.executors.orphans import Orphans
+from scheduler.executors.output import remove_output
 from scheduler.executors.processes import this_owner
 from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
@@ -46,7 +50,7 @@ from scheduler.executors.warden import Warden
 from scheduler.executors.wards import Guard
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobId
-from scheduler.model.runs import OwnerId
+from scheduler.model.runs import OwnerId, RunId
 from scheduler.model.triggers import load_zone
 from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant
@@ -96,6 +100,7 @@ class Machinery:
     wall_watch: WallWatch
     loop_watch: LoopWatch
     broken_watch: BrokenWatch
+    retention_watch: RetentionWatch
     metrics: Metrics
 
 
@@ -170,8 +175,17 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         wall_watch=_make_wall_watch(given, store, engine, timer),
         loop_watch=LoopWatch(clock, log, metrics),
         broken_watch=BrokenWatch(store, executors.check, log),
+        retention_watch=RetentionWatch(store, _output_remover(given)),
         metrics=metrics,
     )
+
+
+def _output_remover(given: Surface) -> Callable[[RunId], Awaitable[None]]:
+    async def remove(run_id: RunId) -> None:
+        with contextlib.suppress(OSError):  # what stays is a file without a run: looked for by `doctor`
+            await asyncio.to_thread(remove_output, given.state / _OUTPUT, run_id)
+
+    return remove
 
 
 class _Late:

@@ -22,18 +22,19 @@ from scheduler.config.settings import Settings
 from scheduler.control.ports import StatusFacts
 from scheduler.engine.eventring import EventRing, Tee
 from scheduler.engine.health import StoreHealth
-from scheduler.engine.pauses import own_peer
 from scheduler.errors import SchedulerError
 from scheduler.executors.spawn import Spawner
 from scheduler.model.jobs import JobStatus
 from scheduler.model.runs import new_owner_id
 from scheduler.model.triggers import load_zone
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
+from scheduler.store.values import own_peer
 from scheduler.systemd import Lifeline, Notifier, watchdog_interval
 from scheduler.telemetry import Event, Logger
 
 _REPEATED_DEATHS: Final = 2
 _BROKEN_LOOK: Final[Micros] = 30 * SECOND
+_RETENTION_LOOK: Final[Micros] = 60 * SECOND
 _HEALTHY_TICK: Final[Micros] = 90 * SECOND
 _HEALTHY_BEATS: Final[Micros] = 30 * SECOND
 """What three beats may take beyond their pauses: each waits for the store as long as that is patient."""
@@ -172,6 +173,7 @@ class Service:
         await self._edges.server.start()
         parts.timer.start()
         parts.timer.every("broken-jobs", _BROKEN_LOOK, parts.broken_watch.look)
+        parts.timer.every("retention", _RETENTION_LOOK, parts.retention_watch.look)
 
     def _start_essentials(self) -> list[asyncio.Task[None]]:
         """The loops without which the daemon is none: if one ends, the process does, with an error."""

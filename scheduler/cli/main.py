@@ -50,7 +50,7 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "edit": ("definitions", "Edit the definition of a job, in an editor or from a file."),
     "remove": ("definitions", "Remove jobs."),
     "reload": ("config", "Let the daemon read its job files again."),
-    "check": ("config", "Find the faults of configuration and job files, without a daemon."),
+    "check": ("config", "Find faults of configuration and job files, without a daemon."),
     "import": ("crontab", "Take over schedules from elsewhere."),
     "doctor": ("doctor", "Look for what is wrong, and name the remedy."),
     "backup": ("backup", "Copy the store into a file."),
@@ -96,8 +96,9 @@ def schedctl() -> None:
     Exit codes: 0 done, 1 the run failed or checks found faults, 2 usage, 3 not found, 4 conflict or already
     running, 5 forbidden, 6 daemon not reachable, 7 timeout.
 
-    Completion of verbs and ids: eval "$(_SCHEDCTL_COMPLETE=bash_source schedctl)" in bash, likewise
-    zsh_source and fish_source.
+    list, show, runs, output, next and why read the store where no daemon answers (--state DIR).
+
+    Completion of verbs and ids: eval "$(schedctl completion bash)" in bash, likewise zsh and fish.
     """
 
 

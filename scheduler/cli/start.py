@@ -18,13 +18,11 @@ from scheduler.cli.connection import segment
 from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
+from scheduler.cli.waiting import AT_REST, way_on
 from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import AlreadyRunning, ClientTimeout, DaemonUnreachable
 
-_ENDED: Final = frozenset(
-    {"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"}
-)
 _OVERLAPS: Final = ("skip", "queue", "allow", "cancel_running")
 _FIRST_LOOK: Final[Micros] = 50 * MILLISECOND
 _LOOK_EVERY: Final[Micros] = SECOND
@@ -34,7 +32,9 @@ _INTERRUPTED: Final = 130
 @click.command("run")
 @job_choice
 @click.option(
-    "--wait", is_flag=True, help="Follow to the end (at most --timeout); exit 0 or 1 by the outcome."
+    "--wait",
+    is_flag=True,
+    help="Follow to the end (at most --timeout), or until held; exit 0 if it succeeded, else 1.",
 )
 @click.option("--args", "arguments", metavar="JSON", help="Arguments of this run, a JSON object.")
 @click.option("--overlap", type=click.Choice(_OVERLAPS), help="While a run is live (default skip: refuse).")
@@ -69,7 +69,7 @@ def _start(session: Session, id: str, body: Json) -> Json:
 
 
 def _wait_for(session: Session, started: Sequence[Json]) -> int:
-    """Every run has ended and was told; 0 if all of them succeeded, else 1."""
+    """Every run has ended or is held, and was told; 0 if all of them succeeded, else 1."""
     follower = _Follower(session)
     left = list(started)
     worst = 0
@@ -78,6 +78,8 @@ def _wait_for(session: Session, started: Sequence[Json]) -> int:
             run = follower.follow(str(left[0]["id"]))
             left.pop(0)
             _tell(session, run)
+            if advice := way_on(session, run):
+                warn(advice)
             worst = max(worst, 0 if run.get("state") == "succeeded" else 1)
     except KeyboardInterrupt:
         names = ", ".join(f"{run.get('job')} (run {run['id']})" for run in left)
@@ -89,7 +91,7 @@ def _wait_for(session: Session, started: Sequence[Json]) -> int:
 
 
 class _Follower:
-    """Looks at runs until they end, and shows on a terminal how far they are.
+    """Looks at runs until they end or are held, and shows on a terminal how far they are.
 
     A daemon that is away for less than one call's timeout is taken to restart, and asked again.
     """
@@ -102,10 +104,10 @@ class _Follower:
         self._shows = sys.stderr.isatty() and not session.screen.json_wanted
 
     def follow(self, id: str) -> Json:
-        """The run, ended.
+        """The run, at rest.
 
         Raises:
-            ClientTimeout: it did not end within `--timeout`.
+            ClientTimeout: it was not within `--timeout`.
             DaemonUnreachable: the daemon went away and did not come back.
         """
         pause, seen_at = _FIRST_LOOK, self._clock.monotonic()
@@ -117,7 +119,7 @@ class _Follower:
             except DaemonUnreachable:
                 if self._clock.monotonic() - seen_at > self._session.control.timeout:
                     raise
-            if run.get("state") in _ENDED:
+            if run.get("state") in AT_REST:
                 self.close()
                 return run
             self._show(run)
@@ -159,7 +161,7 @@ def _tell(session: Session, run: Json) -> None:
     took = elapsed(run)
     said = ["" if took is None else f"after {duration(took)}", outcome(run)]
     text = ", ".join(part for part in said if part)
-    state = run_cell(escape(run.get("state", "?")), text if run.get("state") in _ENDED else "")
+    state = run_cell(escape(run.get("state", "?")), text if run.get("state") in AT_REST else "")
     session.screen.line(escape(run.get("job", "?")), f"run {escape(run.get('id', '?'))}", state)
 
 

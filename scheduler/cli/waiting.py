@@ -1,4 +1,4 @@
-"""Waiting until work has come to rest: the runs that a pause found in flight have ended, or are held."""
+"""Waiting until work has come to rest: what that is, and what an operator can do with what rests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Final
 from scheduler.cli.connection import segment
 from scheduler.cli.screen import run_cell
 from scheduler.cli.session import Session
-from scheduler.cli.wording import Json, duration, escape, outcome
+from scheduler.cli.wording import Json, duration, escape, instant, moment, outcome
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import ClientTimeout
+
+ENDED: Final = frozenset(
+    {"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"}
+)
+AT_REST: Final = ENDED | {"held"}
+"""States that only an operator changes: whoever waits for more waits for ever."""
 
 _AT_WORK: Final = frozenset({"running", "recovering"})
 _FIRST_LOOK: Final[Micros] = 50 * MILLISECOND
@@ -43,6 +49,34 @@ def wait_for_rest(session: Session, runs: Sequence[Json]) -> int:
             shown = session.control.get(f"/v1/runs/{segment(str(run['id']))}").body
         _tell(session, shown)
     return 0
+
+
+def way_on(session: Session, run: Json) -> str | None:
+    """What an operator can do with a run that rests although it is not done; None where nothing is left."""
+    id, job = escape(run.get("id", "?")), escape(run.get("job", "?"))
+    progress = run.get("progress") or {}
+    if run.get("state") == "held":
+        return f"run {id} is held, {_held_by(session, job)}; `schedctl cancel {id}` ends it instead"
+    if run.get("state") != "partial":
+        return None
+    if progress.get("unknown"):
+        return (
+            f"run {id} has items whose outcome is unknown: `schedctl items {id} --state unknown` lists them,"
+            f" `schedctl item {id} KEY --done|--retry|--fail` settles them"
+        )
+    if progress.get("failed"):
+        return f"`schedctl retry {id} --failed` runs its failed items again, no other"
+    return f"`schedctl retry {id}` runs what is left"
+
+
+def _held_by(session: Session, job: str) -> str:
+    """`because job x is paused: ...`; a run is held by the pause of its job, or of all jobs."""
+    shown = session.control.get(f"/v1/jobs/{segment(job)}").body
+    if shown.get("status") != "paused":
+        return "because all jobs are paused: `schedctl resume --all` lets it go on"
+    until = (shown.get("pause") or {}).get("until")
+    by_itself = "" if instant(until) is None else f", which ends by itself at {moment(until)}"
+    return f"because job {job} is paused{by_itself}: `schedctl resume {job}` lets it go on"
 
 
 def _tell(session: Session, run: Json) -> None:

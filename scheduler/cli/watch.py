@@ -1,4 +1,4 @@
-"""`watch`: how far a run is, as a bar on a terminal and as lines elsewhere, until it has ended.
+"""`watch`: how far a run is, as a bar on a terminal and as lines elsewhere, until it has ended or is held.
 
 Watching is only looking: whoever stops it ends no run, and a daemon that restarts meanwhile is asked again.
 """
@@ -17,13 +17,11 @@ from scheduler.cli.connection import segment
 from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import complete_run, run_of
 from scheduler.cli.session import Session, client_verb
+from scheduler.cli.waiting import AT_REST, way_on
 from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import ClientTimeout, DaemonUnreachable
 
-_ENDED: Final = frozenset(
-    {"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"}
-)
 _LOOK_EVERY: Final[Micros] = 500 * MILLISECOND
 _RATE_OVER: Final[Micros] = 60 * SECOND
 _BAR: Final = 24
@@ -34,7 +32,9 @@ _INTERRUPTED: Final = 130
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @client_verb
 def watch_verb(session: Session, run: str | None) -> int:
-    """Follow a run to its end: done, failed, unknown, rate, time left, cost; exit 0 or 1 by its outcome.
+    """Follow a run until it has ended or is held: done, failed, unknown, rate, time left, cost.
+
+    Exit code 0 if it succeeded, else 1; what can be done with a held or partial run is said.
 
     Without a RUN: a live screen of jobs, runs and failures, with keys; in a pipe a line for each change.
     """
@@ -45,7 +45,7 @@ def watch_verb(session: Session, run: str | None) -> int:
     id = str(run_of(session, run)["id"])
     watch = _Watch(session, id)
     try:
-        ended = watch.follow()
+        rested = watch.follow()
     except KeyboardInterrupt:
         warn(f"stopped watching; run {id} goes on")
         return _INTERRUPTED
@@ -53,11 +53,13 @@ def watch_verb(session: Session, run: str | None) -> int:
         watch.close()
     if not session.screen.json_wanted:
         session.screen.line(
-            escape(ended.get("job", "?")),
+            escape(rested.get("job", "?")),
             f"run {escape(id)}",
-            run_cell(escape(ended.get("state", "?")), outcome(ended)),
+            run_cell(escape(rested.get("state", "?")), outcome(rested)),
         )
-    return 0 if ended.get("state") == "succeeded" else 1
+    if advice := way_on(session, rested):
+        warn(advice)
+    return 0 if rested.get("state") == "succeeded" else 1
 
 
 class Rate:
@@ -88,10 +90,10 @@ class _Watch:
         self._bar_stands = False
 
     def follow(self) -> Json:
-        """The run, ended; how far it was has been shown meanwhile.
+        """The run, at rest; how far it was has been shown meanwhile.
 
         Raises:
-            ClientTimeout: it did not end within `--timeout`.
+            ClientTimeout: it was not within `--timeout`.
             DaemonUnreachable: the daemon went away and did not come back.
         """
         seen_at = self._clock.monotonic()
@@ -104,7 +106,7 @@ class _Watch:
             except DaemonUnreachable:
                 if self._clock.monotonic() - seen_at > self._session.control.timeout:
                     raise
-            if run.get("state") in _ENDED:
+            if run.get("state") in AT_REST:
                 return run
             limit = self._session.limit
             if limit is not None and self._clock.monotonic() - self._began_at >= limit:

@@ -98,6 +98,7 @@ def _api(services: Services, closing: asyncio.Event) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     api.state.gatekeeper = services.gatekeeper

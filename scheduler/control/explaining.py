@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.clock import Micros
 from scheduler.control.ports import Why
 from scheduler.model.jobs import Job, JobId
-from scheduler.model.runs import RunId
+from scheduler.model.runs import Run, RunId
 from scheduler.rules.why import Blocked
 from scheduler.store.protocol import Reads
 
@@ -26,7 +26,7 @@ def explained(job_id: JobId, found: Blocked) -> Why:
 async def explained_then(reads: Reads, job: Job, at: Micros) -> Why:
     """What became of one fire time, from the row that explains it."""
     run = await reads.run_at(job.id, at)
-    if run is None:
+    if run is None or not _speaks_of(run, job, at):
         return Why(job=job.id, blocked=False, code="no_record", message=_no_record(job, at))
     reason = f" ({run.reason})" if run.reason else ""
     note = f": {run.message}" if run.message else ""
@@ -40,7 +40,14 @@ async def explained_then(reads: Reads, job: Job, at: Micros) -> Why:
     )
 
 
+def _speaks_of(run: Run, job: Job, at: Micros) -> bool:
+    """A row of several skipped fire times spans times between them, too, of which it says nothing."""
+    return at in (run.fire_time, run.fire_time_last) or job.definition.schedule.last_fire(at) == at
+
+
 def _no_record(job: Job, at: Micros) -> str:
+    if job.held_from is not None and at >= job.held_from and job.definition.schedule.last_fire(at) == at:
+        return "held back: the job is paused or disabled; it is told as skipped when that ends"
     if job.definition.schedule.last_fire(at) != at:
         return "this is no fire time of the job as it is defined now"
     if job.next_fire_at is not None and at >= job.next_fire_at:

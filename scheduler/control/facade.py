@@ -52,9 +52,7 @@ class Facade:
     ) -> Operated:
         return await self._operations.pause(job_id, mode, note, peer, until=until)
 
-    async def pause_all(
-        self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
-    ) -> AllOperated:
+    async def pause_all(self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None) -> AllOperated:
         return await self._all_jobs.pause(mode, note, peer, until=until)
 
     async def resume_all(self, peer: Peer) -> AllOperated:
@@ -109,6 +107,8 @@ class Facade:
             self._clock.now(),
             draining=self._claimant.draining,
             global_pause=await self._store.global_pause(),
+            serial=self._claimant.serial,
+            stuck=self._operations.stuck(),
         )
         return explained(job_id, found)
 

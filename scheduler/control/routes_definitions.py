@@ -12,6 +12,7 @@ from scheduler.control import models as api
 from scheduler.control.answers import Answers
 from scheduler.control.asking import Administering, JobPath
 from scheduler.control.keys import answering
+from scheduler.control.links import OF_A_NEW_JOB
 from scheduler.control.ports import Operations, ParseDefinition
 from scheduler.control.requests import Nothing
 from scheduler.control.views import Views, job_and_runs
@@ -25,7 +26,13 @@ _DEFINITION_SCHEMA: Final = {
     "description": "The keys of a job file for one job (`cron`, `command`, …), or {id, definition: keys}.",
     "additionalProperties": True,
 }
+_NEW_SCHEMA: Final = {
+    **_DEFINITION_SCHEMA,
+    "required": ["id"],
+    "properties": {"id": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$"}},
+}
 Table: TypeAlias = Annotated[dict[str, Any], WithJsonSchema(_DEFINITION_SCHEMA), Body()]
+NewTable: TypeAlias = Annotated[dict[str, Any], WithJsonSchema(_NEW_SCHEMA), Body()]
 
 
 class DefinitionRoutes:
@@ -42,12 +49,12 @@ class DefinitionRoutes:
 
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
-        router.post("/v1/jobs", status_code=201)(self.create)
+        router.post("/v1/jobs", status_code=201, responses=dict(OF_A_NEW_JOB))(self.create)
         router.put("/v1/jobs/{id}")(self.replace)
         router.delete("/v1/jobs/{id}")(self.remove)
 
     async def create(
-        self, _: Annotated[Nothing, Query()], peer: Administering, body: Table, response: Response
+        self, _: Annotated[Nothing, Query()], peer: Administering, body: NewTable, response: Response
     ) -> api.Job:
         """A new job; its id is a member of the body."""
         id = body.get("id")

@@ -37,7 +37,19 @@ _SAID: Final = {
 
 _DESCRIBED: Final[dict[str, Any]] = {
     "description": "Server-sent events.",
-    "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+    "content": {
+        MEDIA_TYPE: {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string", "description": "of the newest transition that was seen"},
+                    "event": {"type": "string", "description": "a transition, or reset or end"},
+                    "data": {"type": "string", "contentMediaType": "application/json"},
+                    "retry": {"type": "integer"},
+                },
+            }
+        }
+    },
 }
 
 

@@ -85,4 +85,3 @@ def _place(key: str | None) -> tuple[int, int] | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
-

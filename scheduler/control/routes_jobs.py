@@ -13,6 +13,7 @@ from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, JobPath, look
 from scheduler.control.firetimes import coming
 from scheduler.control.keys import answering
+from scheduler.control.links import OF_A_NEW_RUN, OF_JOBS
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
 from scheduler.control.requests import (
@@ -51,14 +52,14 @@ class JobRoutes:
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
         get, post = router.get, router.post
-        get("/v1/jobs")(self.list_jobs)
+        get("/v1/jobs", responses=dict(OF_JOBS))(self.list_jobs)
         get("/v1/jobs/{id}")(self.show_job)
         get("/v1/jobs/{id}/next")(self.next_times)
         get("/v1/jobs/{id}/why")(self.why)
         get("/v1/jobs/{id}/audit")(self.audit)
         post("/v1/jobs/{id}/pause")(self.pause)
         post("/v1/jobs/{id}/resume")(self.resume)
-        post("/v1/jobs/{id}/run", status_code=202)(self.run)
+        post("/v1/jobs/{id}/run", status_code=202, responses=dict(OF_A_NEW_RUN))(self.run)
         post("/v1/jobs/{id}/skip-next")(self.skip_next)
 
     async def list_jobs(self, asked: Annotated[JobsQuery, Query()]) -> api.JobPage:

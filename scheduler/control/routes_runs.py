@@ -11,6 +11,7 @@ from scheduler.control import models as api
 from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, RunPath, look
 from scheduler.control.keys import answering
+from scheduler.control.links import OF_RUNS
 from scheduler.control.pages import Cursors
 from scheduler.control.ports import Operations
 from scheduler.control.requests import CancelBody, Nothing, RetryBody, RunsQuery
@@ -37,7 +38,7 @@ class RunRoutes:
 
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
-        router.get("/v1/runs")(self.list_runs)
+        router.get("/v1/runs", responses=dict(OF_RUNS))(self.list_runs)
         router.get("/v1/runs/{id}")(self.show_run)
         router.post("/v1/runs/{id}/cancel")(self.cancel)
         router.post("/v1/runs/{id}/retry")(self.retry)

@@ -59,6 +59,8 @@ class Attempt:
         self._fenced = False
         self._hurried = False
         self._abandoned = False
+        self.is_stuck = False
+        """It was told to end and does not; it keeps its slot."""
         self._stop = asyncio.Event()
         self._urged = asyncio.Event()
         self._watch = Stopwatch(clock)
@@ -196,12 +198,11 @@ class Attempt:
 
     async def _end(self, execution: Execution, ending: asyncio.Task[Ended]) -> bool:
         """Nothing of the attempt runs any more. False: the process exits, and it still does."""
-        told = False
         while not await self._end_once(execution):
             if self._abandoned:
                 return ending.done()
-            if not told:
-                told = True
+            if not self.is_stuck:
+                self.is_stuck = True
                 self._log.error(
                     Event.RUN_STUCK, message="it does not end; it keeps its slot and is ended again and again"
                 )

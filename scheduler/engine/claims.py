@@ -82,6 +82,10 @@ class Claims:
     def __len__(self) -> int:
         return len(self._held)
 
+    def stuck_recoveries(self) -> set[RunId]:
+        """Runs in recovery of which something could not be ended yet."""
+        return set(self._recoverer.stuck)
+
     def expect(self, run_id: RunId) -> None:
         """A claim of this run may commit at any moment from now."""
         self._held.setdefault(run_id, _Held())

@@ -78,6 +78,10 @@ class Operations:
         self._writeback = writeback
         self._log = log
 
+    def stuck(self) -> set[RunId]:
+        """Runs that were told to end and do not, with a worker or in recovery."""
+        return self._runner.stuck() | self._claims.stuck_recoveries()
+
     async def look(self) -> None:
         """Dead claims found on a read are being recovered; no process or full disk is waited for."""
         try:

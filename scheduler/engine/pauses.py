@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from scheduler.model.runs import RunId, Wish
 from scheduler.rules.planning import SkippedSpan
 from scheduler.store.pausevalues import AllOperated, PauseAllRequest, PauseExpired, ResumeAllRequest
 from scheduler.store.protocol import Store
-from scheduler.store.values import Peer
+from scheduler.store.values import Peer, own_peer
 from scheduler.telemetry import Event, Logger
 
 
@@ -22,11 +21,6 @@ class TellSkipped(Protocol):
     """Tells of fire times without a run."""
 
     def __call__(self, job: Job, span: SkippedSpan) -> None: ...
-
-
-def own_peer() -> Peer:
-    """The daemon as the author of what it does by itself."""
-    return Peer(uid=os.getuid(), gid=os.getgid(), pid=os.getpid(), command="schedulerd")
 
 
 class PauseEnds:

@@ -40,6 +40,8 @@ class Recoverer:
         self._log = log
         self._metrics = metrics
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self.stuck: set[RunId] = set()
+        """Runs of which something could not be ended when it was last tried."""
 
     def take_up(self, run: Run, *, counts_crash: bool) -> None:
         """The row has a recoverer; one that has it already keeps it."""
@@ -48,10 +50,6 @@ class Recoverer:
         task = asyncio.create_task(self._recover(run, counts_crash=counts_crash), name=f"recover:{run.id}")
         self._tasks[run.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
-
-    def is_busy_with(self, run_id: RunId) -> bool:
-        """A recoverer is at work on this run."""
-        return run_id in self._tasks
 
     async def stop(self) -> None:
         """No recoverer is at work; their rows stay `recovering` for the next start."""
@@ -64,6 +62,7 @@ class Recoverer:
         try:
             grace = await self._grace_of(run.job)
             if not await self._undertaker.end_leftovers(run, grace):
+                self.stuck.add(run.id)
                 self._log.error(
                     Event.RUN_STUCK,
                     job=run.job,
@@ -72,6 +71,7 @@ class Recoverer:
                     message="a process of it could not be ended; tried again at the next sweep",
                 )
                 return
+            self.stuck.discard(run.id)
             await self._record(run, counts_crash=counts_crash)
         except SchedulerError as error:
             self._log.error(Event.RUN_STUCK, job=run.job, run_id=run.id, message=str(error))

@@ -43,6 +43,10 @@ class Runner:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def stuck(self) -> set[RunId]:
+        """Runs whose attempt was told to end and does not."""
+        return {run_id for run_id, attempt in self._attempts.items() if attempt.is_stuck}
+
     def start(self, grant: Grant) -> None:
         """The granted claim has its attempt, running as a task."""
         run = grant.run

@@ -302,3 +302,11 @@ class Job:
     def may_fire(self) -> bool:
         """The job itself lets its trigger fire (a global pause may still forbid it)."""
         return self.status is JobStatus.ACTIVE and self.enabled and self.removed_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many executed runs a job keeps (`keep_runs`)."""
+
+    job_id: JobId
+    keep_runs: int

@@ -6,12 +6,12 @@ what an operator said of this job, then what its own runs and limits do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from scheduler.clock import Micros
 from scheduler.model.jobs import Job, JobStatus, Overlap, Pause
-from scheduler.model.runs import Run, RunState
+from scheduler.model.runs import Run, RunReason, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,15 @@ def why(
     *,
     draining: bool,
     global_pause: Pause | None,
+    serial: bool = False,
+    stuck: Set[str] = frozenset(),
 ) -> Blocked:
     """The one reason, given the live rows.
 
     Args:
         unfinished: live and queued runs of the job, oldest first.
+        serial: recovered runs restart one at a time.
+        stuck: runs that were told to end and do not.
         global_pause: of all jobs, or None.
     """
     if draining:
@@ -64,7 +68,12 @@ def why(
         )
     if global_pause is not None:
         return _paused("global_pause", "all jobs are paused", global_pause)
-    return _of_job(job) or _of_runs(job, unfinished, limits, now) or _of_schedule(job, now)
+    return (
+        _of_job(job)
+        or _of_stuck(unfinished, stuck)
+        or _of_runs(job, unfinished, limits, now, serial=serial)
+        or _of_schedule(job, now)
+    )
 
 
 def _paused(code: str, words: str, pause: Pause) -> Blocked:
@@ -93,21 +102,41 @@ def _of_job(job: Job) -> Blocked | None:
     return None
 
 
-def _of_runs(job: Job, unfinished: Sequence[Run], limits: Limits, now: Micros) -> Blocked | None:
+def _of_stuck(unfinished: Sequence[Run], stuck: Set[str]) -> Blocked | None:
+    for run in unfinished:
+        if run.id in stuck:
+            message = (
+                f"run {run.id} was told to end and does not; it is ended again and again,"
+                f" and schedctl cancel --force {run.id} gives its slot back"
+            )
+            return Blocked(
+                is_blocked=True, code="stuck", message=message, since=run.started_at, run_id=run.id
+            )
+    return None
+
+
+def _of_runs(
+    job: Job, unfinished: Sequence[Run], limits: Limits, now: Micros, *, serial: bool
+) -> Blocked | None:
     live = [run for run in unfinished if run.state is not RunState.QUEUED]
     queued = [run for run in unfinished if run.state is RunState.QUEUED]
     slots = job.definition.max_running if job.definition.overlap is Overlap.ALLOW else 1
     if live and len(live) >= slots:
-        return _of_live(live[0], now)
+        return _of_live(live[0], now, serial=serial)
     if queued:
         return _of_queued(queued[0], job, limits)
     return None
 
 
-def _of_live(run: Run, now: Micros) -> Blocked:
+def _of_live(run: Run, now: Micros, *, serial: bool) -> Blocked:
     since = run.started_at or run.queued_at
     age = max(0, now - (since or now)) // 1_000_000
     match run.state:
+        case RunState.WAITING if serial and run.reason == RunReason.OWNER_DIED:
+            message = (
+                f"run {run.id} waits its turn: after repeated crashes recovered runs restart one at a time"
+            )
+            code, possible = "serial_restart", None
         case RunState.WAITING:
             message = f"run {run.id} waits for another try: {run.message or run.reason or 'interrupted'}"
             code, possible = "waiting_for_retry", run.ready_at

@@ -6,6 +6,7 @@ from rows read in the same transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
@@ -19,7 +20,7 @@ from scheduler.rules.batch import affordable, budget_words, failed_enough
 from scheduler.store.items import Sums, day_of, item_counts
 from scheduler.store.rows import job_of
 from scheduler.store.transaction import Row, Transaction
-from scheduler.store.values import BeginItems, Begun, Claimant, NoBegin
+from scheduler.store.values import BeginItems, Begun, Claimant, NoBegin, own_peer
 
 _BY: Final = "schedulerd"
 _STOP_OF: Final = {
@@ -179,6 +180,7 @@ def _pause_for_budget(tx: Transaction, job: Job, note: str) -> Job:
     )
     if written != 1:
         tx.execute("add_pause_evidence", id=job.id, note=note, seen_revision=job.revision)
+    tx.record("pause", own_peer(), job=job.id, detail=json.dumps({"mode": PauseMode.ITEM, "reason": note}))
     for row in tx.all("unfinished_runs", job=job.id):
         if row["state"] in (RunState.RUNNING, RunState.RECOVERING):
             tx.execute("wish_run", id=row["id"], wish=Wish.HOLD)

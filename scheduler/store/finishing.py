@@ -6,6 +6,7 @@ between a run's start and its end is seen here, and what `reconcile` does not de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -29,7 +30,7 @@ from scheduler.store.items import item_counts
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import one_skipped, tell_skipped, tell_unfired
 from scheduler.store.transaction import Transaction
-from scheduler.store.values import Finished
+from scheduler.store.values import Finished, own_peer
 
 Decide: TypeAlias = Callable[[Verdict, LiveRows, Micros], Decision]
 
@@ -165,6 +166,8 @@ def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:
         revision=tx.next_revision(),
         seen_revision=job.revision,
     )
+    detail = {"mode": PauseMode.DRAIN, "reason": write.pause_note}
+    tx.record("pause", own_peer(), job=job.id, detail=json.dumps(detail))
 
 
 def cancel_unstarted(

@@ -318,7 +318,12 @@ def retry_now(tx: Transaction, run_id: RunId, peer: Peer) -> Run:
 
 
 def retry(
-    tx: Transaction, run_id: RunId, peer: Peer, *, keys: Sequence[str] | None = None, failed_only: bool = False
+    tx: Transaction,
+    run_id: RunId,
+    peer: Peer,
+    *,
+    keys: Sequence[str] | None = None,
+    failed_only: bool = False,
 ) -> Run:
     """A run that ended without success is queued again, a batch for the items that are not done.
 

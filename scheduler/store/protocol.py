@@ -17,7 +17,7 @@ from typing import Protocol
 from scheduler.clock import Micros
 from scheduler.errors import AlreadyDone, SchedulerError
 from scheduler.model.items import Item, ItemCounts
-from scheduler.model.jobs import Job, JobId, Pause
+from scheduler.model.jobs import Job, JobId, Pause, Retention
 from scheduler.model.runs import Attempt, Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict
@@ -250,6 +250,15 @@ class Store(Reads, ItemVerbs, Protocol):
 
     async def next_wake(self, after: Micros) -> Micros | None:
         """The earliest moment after `after` at which something could act by itself."""
+        ...
+
+    async def retentions(self, *, after: str, limit: int) -> list[Retention]:
+        """Jobs with id > `after` that keep only so many executed runs, by id."""
+        ...
+
+    async def prune(self, retention: Retention, *, limit: int) -> list[RunId]:
+        """Up to `limit` runs beyond what the job keeps are gone, oldest first; never unfinished ones, nor
+        runs with unknown items."""
         ...
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:

@@ -17,12 +17,22 @@ from typing import Final, TypeVar
 from scheduler.clock import SECOND, Clock, Micros
 from scheduler.errors import SchedulerError, StoreUnavailable
 from scheduler.model.items import Item
-from scheduler.model.jobs import JobId
+from scheduler.model.jobs import JobId, Retention
 from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict, reconcile
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store import clockwork, defining, finishing, firing, leases, operating, pausing, settling
+from scheduler.store import (
+    clockwork,
+    defining,
+    finishing,
+    firing,
+    leases,
+    operating,
+    pausing,
+    pruning,
+    settling,
+)
 from scheduler.store.finishing import Decide
 from scheduler.store.itemstore import SqliteItemVerbs
 from scheduler.store.once import once
@@ -120,9 +130,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
             connections.append(writer_connection)
             reader = await ThreadConnection.connected(partial(_connect, path, _READER_PRAGMAS))
             connections.append(reader)
-            store_id = await reader.run(
-                lambda db: str(db.execute(names["read_meta"], {"name": "store_id"}).fetchone()[0])
-            )
+            store_id = await reader.run(partial(_id_of, names["read_meta"]))
         except sqlite3.DatabaseError as error:
             await _close_all(connections)
             raise refusal(path, error) from error
@@ -180,6 +188,12 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
 
     async def next_wake(self, after: Micros) -> Micros | None:
         return await self.wake_after(after)
+
+    async def retentions(self, *, after: str, limit: int) -> list[Retention]:
+        return await self._verb(lambda tx: pruning.retentions(tx, after, limit))
+
+    async def prune(self, retention: Retention, *, limit: int) -> list[RunId]:
+        return await self._verb(lambda tx: pruning.prune(tx, retention, limit))
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:
         await self._verb(lambda tx: tx.execute("set_problem", id=job_id, code=code, message=message))
@@ -253,6 +267,13 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
 
 def _rearm_slice(stepped: Micros, after: str, tx: Transaction) -> str | None:
     return clockwork.rearm(tx, stepped, after)
+
+
+def _id_of(query: str, db: sqlite3.Connection) -> str:
+    row = db.execute(query, {"name": "store_id"}).fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("the id of the store is missing")
+    return str(row[0])
 
 
 def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,6 +70,11 @@ class Peer:
 
     def __str__(self) -> str:
         return f"uid:{self.uid}"
+
+
+def own_peer() -> Peer:
+    """The daemon as the author of what it does by itself."""
+    return Peer(uid=os.getuid(), gid=os.getgid(), pid=os.getpid(), command="schedulerd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def test_a_clock_behind_what_was_seen_is_found(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_a_backup_restores(daemon: Daemon, is_up: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_a_backup_restores(daemon: Daemon, is_up: bool, tmp_path: Path) -> None:
     """Taken with the daemon up or down, put in place as the help says, it has jobs and history."""
     run = daemon.run("quick")
     daemon.ended(run)

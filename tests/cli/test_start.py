@@ -80,10 +80,10 @@ def test_run_wait_exits_with_the_outcome(
     assert end.get("reason", "") in called.out
 
 
-def test_run_wait_follows_retries_and_holds(schedctl: Schedctl, daemon: StubDaemon) -> None:
-    """A run that waits for its retry or is held has not ended."""
+def test_run_wait_follows_retries(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """A run that waits for its retry, or is recovered, has not ended."""
     starts(daemon)
-    states = ("queued", "running", "waiting", "held", "recovering", "running")
+    states = ("queued", "running", "waiting", "recovering", "running")
     goes(daemon, [*(run(state=state, finished_at=None) for state in states), run()])
 
     assert schedctl("run", "nightly", "--wait").code == 0

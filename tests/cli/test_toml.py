@@ -47,5 +47,12 @@ def test_a_job_file_reads_as_people_write_it() -> None:
 
 def test_a_value_that_no_job_has_is_refused() -> None:
     """Nothing is written in a form that was not meant."""
-    with pytest.raises(TypeError, match="float"):
-        job_file([("a", {"x": 1.5})], heading="")
+    with pytest.raises(TypeError, match="NoneType"):
+        job_file([("a", {"x": None})], heading="")
+
+
+def test_fractions_read_back_the_same() -> None:
+    """A definition of the API may have them, as in a delay of half a second."""
+    table = {"delay": 0.5, "timeout": 1e-06, "factor": 1e22}
+
+    assert tomllib.loads(job_file([("a", table)], heading=""))["jobs"]["a"] == table

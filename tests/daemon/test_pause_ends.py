@@ -108,7 +108,7 @@ def test_a_pause_lists_what_is_in_flight_and_events_end_with_the_daemon() -> Non
         daemon.open_gate("long.gate")
         daemon.ended(run)
 
-        told = daemon.ask("GET", "/v1/events?tail=50&follow=false&job=long").body
+        told = daemon.ask("GET", "/v1/events?tail=3&follow=false&job=long").body
 
         names = [line.removeprefix("event: ") for line in told.split("\n") if line.startswith("event: ")]
         assert names == ["run_claimed", "run_started", "run_succeeded"]

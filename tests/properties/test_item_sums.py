@@ -79,7 +79,7 @@ class _World:
     async def _finish(self) -> None:
         await self.desk.finish(self.run, Ending.ITEMS)
 
-    async def _retry(self, failed_only: bool) -> None:  # noqa: FBT001
+    async def _retry(self, failed_only: bool) -> None:
         await self.desk.store.retry(self.run.id, self.desk.peer, failed_only=failed_only)
 
     async def _settle(self, index: int, state: ItemState) -> None:

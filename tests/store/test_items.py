@@ -300,7 +300,7 @@ async def test_enough_failures_stop_the_batch(
     desk: Desk,
     threshold: dict[str, Any],
     states: list[ItemState],
-    stops: bool,  # noqa: FBT001
+    stops: bool,
 ) -> None:
     """No further item begins; the run failed, and what was not begun stays so."""
     batch = await make_batch(desk, 10, batch=threshold)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def locked(path: Path) -> Iterator[None]:
         db.close()
 
 
-async def run_out(clock: FakeClock, task: asyncio.Task[object]) -> None:
+async def run_out(clock: FakeClock, task: asyncio.Task[Any]) -> None:
     """Time passes until the task has its answer."""
     while not task.done():
         if not clock.sleepers:
@@ -59,7 +60,7 @@ async def test_a_verb_under_a_lock_is_refused_and_changes_nothing(
     await desk.add(make_definition())
     before = await desk.rows()
     with locked(path):
-        task: asyncio.Task[object] = asyncio.create_task(desk.pause())
+        task: asyncio.Task[Any] = asyncio.create_task(desk.pause())
         await run_out(clock, task)
         with pytest.raises(StoreUnavailable):
             await task
@@ -75,8 +76,8 @@ async def test_no_claim_is_granted_that_is_not_durable(desk: Desk, path: Path, c
     plan = await desk.plan()
     assert plan is not None
     with locked(path):
-        start: asyncio.Task[object] = asyncio.create_task(desk.start())
-        fire: asyncio.Task[object] = asyncio.create_task(desk.store.fire(desk.who, [plan]))
+        start: asyncio.Task[Any] = asyncio.create_task(desk.start())
+        fire: asyncio.Task[Any] = asyncio.create_task(desk.store.fire(desk.who, [plan]))
         for task in (start, fire):
             await run_out(clock, task)
             with pytest.raises(StoreUnavailable):
@@ -100,7 +101,7 @@ async def test_an_outcome_under_a_lock_is_written_when_it_works_again(
             await clock.asleep()
         assert not task.done()
         assert (await desk.run(run)).state is RunState.RUNNING
-    await run_out(clock, task)  # type: ignore[arg-type]
+    await run_out(clock, task)
 
     assert (await task).run.result == '"kept"'
     assert (await desk.run(run)).state is RunState.SUCCEEDED
@@ -116,13 +117,13 @@ async def test_a_full_disk_takes_no_claim_and_keeps_the_outcome(
     await pages(store, full=True)
     outcome = asyncio.create_task(desk.finish(run, result=f'"{"x" * 60_000}"'))
     await clock.asleep()
-    start: asyncio.Task[object] = asyncio.create_task(desk.start())
+    start: asyncio.Task[Any] = asyncio.create_task(desk.start())
     await run_out(clock, start)
     with pytest.raises(StoreUnavailable, match="full"):
         await start
     assert not outcome.done()
     await pages(store, full=False)
-    await run_out(clock, outcome)  # type: ignore[arg-type]
+    await run_out(clock, outcome)
 
     assert (await outcome).run.state is RunState.SUCCEEDED
     assert [one.id for one in await desk.executed()] == [run.id]
@@ -237,7 +238,7 @@ async def test_a_finish_that_cannot_be_written_is_told_at_the_close(
         with locked(path):
             outcome = asyncio.create_task(desk.finish(run, Ending.FAILED))
             await clock.asleep()
-            closing: asyncio.Task[object] = asyncio.create_task(store.close())
+            closing: asyncio.Task[Any] = asyncio.create_task(store.close())
             await run_out(clock, closing)
         with pytest.raises(StoreUnavailable):
             await outcome

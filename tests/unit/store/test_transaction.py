@@ -38,6 +38,10 @@ def noted(tx: Transaction, *names: str) -> set[str]:
     return {name for name in names if tx.value("read_meta", name=name) is not None}
 
 
+def refuse(what: str = "no") -> None:
+    raise Conflict(what)
+
+
 def test_a_statement_answers_how_many_rows_it_changed(tx: Transaction) -> None:
     """A conditional write tells whether its conditions held."""
     assert tx.execute("move_file", id=JOB, origin_file="jobs.toml") == 0
@@ -56,7 +60,7 @@ def test_a_refusal_leaves_nothing_of_its_savepoint(tx: Transaction) -> None:
     note(tx, "before")
     with tx.savepoint() as attempt:
         note(tx, "inside")
-        raise Conflict("no")
+        refuse()
     note(tx, "after")
 
     assert isinstance(attempt.error, Conflict)
@@ -69,11 +73,11 @@ def test_savepoints_nest(tx: Transaction) -> None:
         note(tx, "kept")
         with tx.savepoint() as inner:
             note(tx, "lost")
-            raise Conflict("inner")
+            refuse("inner")
     with tx.savepoint() as failed:
         with tx.savepoint():
             note(tx, "inner of a failure")
-        raise Conflict("outer")
+        refuse("outer")
 
     assert outer.error is None
     assert isinstance(inner.error, Conflict)
@@ -93,7 +97,7 @@ def test_an_error_of_the_file_goes_through_every_savepoint(tx: Transaction, db: 
 def test_alone_answers_the_result_or_the_refusal(tx: Transaction) -> None:
     """Of several requests in one verb each has its result in its place."""
 
-    def refuse() -> str:
+    def write_and_refuse() -> str:
         note(tx, "lost")
         raise Conflict("no")
 
@@ -101,7 +105,7 @@ def test_alone_answers_the_result_or_the_refusal(tx: Transaction) -> None:
         note(tx, "kept")
         return "yes"
 
-    results = [tx.alone(accept), tx.alone(refuse), tx.alone(accept)]
+    results = [tx.alone(accept), tx.alone(write_and_refuse), tx.alone(accept)]
 
     assert [str(result) for result in results] == ["yes", "no", "yes"]
     assert noted(tx, "kept", "lost") == {"kept"}
@@ -135,7 +139,7 @@ def test_a_refused_verb_gives_its_revision_back(tx: Transaction) -> None:
     first = tx.next_revision()
     with tx.savepoint():
         tx.next_revision()
-        raise Conflict("no")
+        refuse()
 
     assert tx.next_revision() == first + 1
 
