@@ -19,15 +19,19 @@ from scheduler.control.facade import Facade
 from scheduler.control.peer import Gatekeeper
 from scheduler.control.ports import OutputFiles, StatusFacts
 from scheduler.control.server import ControlServer
+from scheduler.engine.alerting import Alerting
 from scheduler.engine.brokenwatch import BrokenWatch
+from scheduler.engine.census import Census
 from scheduler.engine.claims import Claims
 from scheduler.engine.clearing import ClearingExecutor
+from scheduler.engine.deliveries import Deliveries
 from scheduler.engine.drain import Drain
 from scheduler.engine.engine import Engine
 from scheduler.engine.eventring import EventRing
 from scheduler.engine.itemdesk import StoreDesk
 from scheduler.engine.loopwatch import LoopWatch
 from scheduler.engine.operations import Operations
+from scheduler.engine.overdue import OverdueWatch
 from scheduler.engine.pauses import AllJobs
 from scheduler.engine.ports import Liveness
 from scheduler.engine.recovery import Recoverer
@@ -40,6 +44,7 @@ from scheduler.engine.wallwatch import WallWatch
 from scheduler.engine.writeback import WriteBack
 from scheduler.errors import Draining, SchedulerError
 from scheduler.executors.batch import BatchExecutor
+from scheduler.executors.delivery import Messenger
 from scheduler.executors.dispatch import Executors
 from scheduler.executors.orphans import Orphans
 from scheduler.executors.output import remove_output
@@ -80,6 +85,7 @@ class Surface:
     owner: OwnerId
     ring: EventRing
     spawner: Spawner
+    metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,9 @@ class Machinery:
     loop_watch: LoopWatch
     broken_watch: BrokenWatch
     retention_watch: RetentionWatch
-    metrics: Metrics
+    alerting: Alerting
+    overdue_watch: OverdueWatch
+    census: Census
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +123,7 @@ class Edges:
 
 def make_machinery(given: Surface, store: Store) -> Machinery:
     """The machinery on this store; nothing of it runs yet."""
-    settings, clock, log = given.settings, given.clock, given.log
-    metrics = Metrics()
+    settings, clock, log, metrics = given.settings, given.clock, given.log, given.metrics
     claimant = Claimant(
         owner=this_owner(given.owner),
         lease=settings.lease,
@@ -160,6 +167,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     wake.target = engine.wake
     timer = ApschedulerTimer(clock, engine.wake)
     engine.attach(timer)
+    alerting = _make_alerting(given, store)
     return Machinery(
         claimant=claimant,
         executors=executors,
@@ -176,7 +184,22 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         loop_watch=LoopWatch(clock, log, metrics),
         broken_watch=BrokenWatch(store, executors.check, log),
         retention_watch=RetentionWatch(store, _output_remover(given)),
-        metrics=metrics,
+        alerting=alerting,
+        overdue_watch=OverdueWatch(
+            watched=lambda: alerting.watched, reads=store, clock=clock, log=log, metrics=metrics
+        ),
+        census=Census(store, metrics),
+    )
+
+
+def _make_alerting(given: Surface, store: Store) -> Alerting:
+    return Alerting(
+        ring=given.ring,
+        reads=store,
+        deliveries=Deliveries(Messenger(), given.clock, given.log),
+        clock=given.clock,
+        log=given.log,
+        metrics=given.metrics,
     )
 
 
@@ -284,7 +307,7 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
             reads=store,
             outputs=OutputFiles(given.state / _OUTPUT),
             parse_definition=lambda job_id, table: parse_definition(job_id, table, settings),
-            render_metrics=parts.metrics.render,
+            render_metrics=given.metrics.render,
             gatekeeper=_make_gatekeeper(given, store, parts.reporter),
             ring=given.ring,
             clock=given.clock,

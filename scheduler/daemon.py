@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import faulthandler
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ def _serve(flags: argparse.Namespace) -> int:
     activated = control_socket()
     faulthandler.enable()  # a watchdog's SIGABRT puts all stacks into the journal
     os.umask(0o077)
+    _leave_no_core()
     lock = StateLock.take(state)
     telemetry = configure(settings.log_format.value, settings.log_level.value)
     try:
@@ -100,6 +102,15 @@ def _serve(flags: argparse.Namespace) -> int:
     finally:
         telemetry.close()
         lock.release()
+
+
+def _leave_no_core() -> None:
+    """Neither the daemon nor its jobs leave core files, for they would hold secrets (setrlimit(2)).
+
+    The hard limit stays: a job that wants one says so (`ulimit -c unlimited`).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _run(settings: Settings, state: Path, socket: Path, activated: int | None, telemetry: Telemetry) -> int:

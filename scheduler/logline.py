@@ -86,7 +86,7 @@ class Masks:
     def head(self, text: str, limit: int) -> tuple[str, bool]:
         """The masked start of the text, at most `limit` characters, and whether more was there."""
         window = limit + self._longest
-        hidden = self._hide(text[:window])
+        hidden = self.hide(text[:window])
         if len(text) > window:
             # The window may end inside a secret, which is then not recognised: that part goes.
             return hidden[: min(limit, max(0, len(hidden) - self._longest))], True
@@ -95,12 +95,13 @@ class Masks:
     def tail(self, text: str, limit: int) -> tuple[str, bool]:
         """The masked end of the text, at most `limit` characters, and whether more was there."""
         window = limit + self._longest
-        hidden = self._hide(text[-window:])
+        hidden = self.hide(text[-window:])
         # As above: the first characters of the window may be the end of a secret.
         start = max(self._longest if len(text) > window else 0, len(hidden) - limit)
         return hidden[start:], start > 0 or len(text) > window
 
-    def _hide(self, text: str) -> str:
+    def hide(self, text: str) -> str:
+        """The text without any of the secrets."""
         for secret in self._ordered:
             if secret in text:
                 text = text.replace(secret, MASK)

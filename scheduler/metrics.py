@@ -1,12 +1,15 @@
 """The daemon's numbers, in the OpenMetrics text format.
 
 Promises: a registry of its own, nothing global; names begin with `scheduler_`; the number of time series
-is bounded, whatever the jobs are called: no label bears the id of a job or run. Durations come in as
-microseconds and go out as seconds, the unit of the format. Serving the text is left to the control API.
+is bounded, however many jobs there are: no label bears the id of a run, and of the jobs the first
+`JOB_LIMIT` that ran are told by name, the rest as `other`; a removed job gives its place back. Durations
+come in as microseconds and go out as seconds, the unit of the format. Serving the text is left to the
+control API.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,6 +21,11 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 LABEL_LIMIT: Final = 32
 """Values of one label; the words of the closed lists fit, anything beyond is counted as `other`."""
+
+JOB_LIMIT: Final = 200
+"""Jobs that have series of their own, at most."""
+
+OTHER: Final = "other"
 
 _LATENESS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3_600, 86_400)
 _DURATION: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
@@ -32,6 +40,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._labels: dict[str, set[str]] = {}
+        self._jobs: dict[str, set[tuple[str, str]]] = {}
         self._fires = Counter(
             "scheduler_fires", "Fire times that made a run.", ["trigger"], registry=registry
         )
@@ -45,6 +54,21 @@ class Metrics:
         )
         self._live = Gauge("scheduler_live_runs", "Runs that take a slot.", registry=registry)
         self._queued = Gauge("scheduler_queued_runs", "Runs that wait for a slot.", registry=registry)
+        self._overdue = Gauge(
+            "scheduler_overdue_jobs", "Jobs with on_overdue whose run has not begun.", registry=registry
+        )
+        self._job_runs = Counter(
+            "scheduler_job_runs",
+            "Runs that came to an end, and fire times that were skipped.",
+            ["job", "state", "reason"],
+            registry=registry,
+        )
+        self._job_successes = Gauge(
+            "scheduler_job_last_success_timestamp_seconds",
+            "When a run of the job last succeeded, since the daemon started.",
+            ["job"],
+            registry=registry,
+        )
         self._skips = Counter(
             "scheduler_non_runs", "Fire times without a run.", ["reason"], registry=registry
         )
@@ -72,6 +96,31 @@ class Metrics:
     def run_ended(self, outcome: str, duration: Micros) -> None:
         """An attempt ended after `duration`, and its outcome is recorded."""
         self._durations.labels(self._bounded("outcome", outcome)).observe(seconds(duration))
+
+    def job_ran(self, job: str, state: str, reason: str | None, at: Micros | None = None) -> None:
+        """A run of the job ended for good at `at`."""
+        if (
+            (name := self._job_run(job, state, reason, 1)) != OTHER
+            and state == "succeeded"
+            and at is not None
+        ):
+            self._job_successes.labels(name).set(seconds(at))
+
+    def job_skipped(self, job: str, reason: str, count: int = 1) -> None:
+        """`count` fire times of the job made no run."""
+        self._job_run(job, "skipped", reason, count)
+
+    def job_removed(self, job: str) -> None:
+        """The job has no series any more, and another one may have its place."""
+        for state, reason in self._jobs.pop(job, ()):
+            self._job_runs.remove(job, state, reason)
+            if state == "succeeded":
+                with suppress(KeyError):
+                    self._job_successes.remove(job)
+
+    def overdue_counted(self, count: int) -> None:
+        """So many jobs are overdue, by the latest look."""
+        self._overdue.set(count)
 
     def runs_counted(self, *, live: int, queued: int) -> None:
         """So many runs take a slot and wait for one, by the latest count."""
@@ -108,10 +157,19 @@ class Metrics:
         text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]  # untyped there
         return text
 
+    def _job_run(self, job: str, state: str, reason: str | None, count: int) -> str:
+        """One more of the job's counter; the name under which the job is told."""
+        full = job not in self._jobs and len(self._jobs) >= JOB_LIMIT
+        name, why = (OTHER if full else job), self._bounded("job_reason", reason or "")
+        if not full:
+            self._jobs.setdefault(job, set()).add((state, why))
+        self._job_runs.labels(name, state, why).inc(count)
+        return name
+
     def _bounded(self, label: str, value: str) -> str:
         known = self._labels.setdefault(label, set())
         if value not in known and len(known) >= LABEL_LIMIT:
-            return "other"
+            return OTHER
         known.add(value)
         return str(value)
 

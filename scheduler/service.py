@@ -20,10 +20,12 @@ from scheduler.clock import SECOND, Clock, Micros, rfc3339, seconds
 from scheduler.composition import Edges, Machinery, Surface, make_edges, make_machinery
 from scheduler.config.settings import Settings
 from scheduler.control.ports import StatusFacts
+from scheduler.engine.alerting import FLUSH
 from scheduler.engine.eventring import EventRing, Tee
 from scheduler.engine.health import StoreHealth
 from scheduler.errors import SchedulerError
 from scheduler.executors.spawn import Spawner
+from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobStatus
 from scheduler.model.runs import new_owner_id
 from scheduler.model.triggers import load_zone
@@ -35,6 +37,8 @@ from scheduler.telemetry import Event, Logger
 _REPEATED_DEATHS: Final = 2
 _BROKEN_LOOK: Final[Micros] = 30 * SECOND
 _RETENTION_LOOK: Final[Micros] = 60 * SECOND
+_OVERDUE_LOOK: Final[Micros] = 30 * SECOND
+_CENSUS: Final[Micros] = 5 * SECOND
 _HEALTHY_TICK: Final[Micros] = 90 * SECOND
 _HEALTHY_BEATS: Final[Micros] = 30 * SECOND
 """What three beats may take beyond their pauses: each waits for the store as long as that is patient."""
@@ -70,6 +74,7 @@ class Service:
             owner=owner,
             ring=ring,
             spawner=Spawner(),
+            metrics=Metrics(),
         )
         self._lifeline = Lifeline(
             notifier,
@@ -153,7 +158,9 @@ class Service:
         """Every part is made; what is opened is closed again, also if a later part fails."""
         given = self._given
         path = given.state / FILE_NAME
-        self._store = await SqliteStore.open(path, given.clock, on_trouble=self._health)
+        self._store = await SqliteStore.open(
+            path, given.clock, on_trouble=self._health, on_commit=given.metrics.committed
+        )
         closing.push_async_callback(self._store.close)
         self._parts = make_machinery(given, self._store)
         closing.callback(self._parts.executors.close)
@@ -173,6 +180,10 @@ class Service:
         await self._edges.server.start()
         parts.timer.start()
         parts.timer.every("broken-jobs", _BROKEN_LOOK, parts.broken_watch.look)
+        parts.timer.every("census", _CENSUS, parts.census.take)
+        # Who wants quick leases wants quick eyes, here as in the look at the wall clock.
+        overdue_look = max(SECOND, min(_OVERDUE_LOOK, self._given.settings.heartbeat))
+        parts.timer.every("overdue-jobs", overdue_look, parts.overdue_watch.look)
         parts.timer.every("retention", _RETENTION_LOOK, parts.retention_watch.look)
 
     def _start_essentials(self) -> list[asyncio.Task[None]]:
@@ -185,6 +196,7 @@ class Service:
             "wall-watch": parts.wall_watch.run(),
             "loop-watch": parts.loop_watch.run(),
             "lifeline": self._lifeline.run(),
+            "alerting": parts.alerting.run(),
         }
         return [asyncio.create_task(loop, name=name) for name, loop in work.items()]
 
@@ -209,6 +221,7 @@ class Service:
         await parts.drain.run()
         await parts.recoverer.stop()
         await self._edges.server.stop()
+        await self._tell_the_rest(essentials)
         for task in essentials:
             task.cancel()
         await asyncio.gather(*essentials, return_exceptions=True)
@@ -216,6 +229,13 @@ class Service:
             await self._store.sign_off(parts.claimant.owner.id)
         except SchedulerError as error:
             self._given.log.error(Event.STORE_UNAVAILABLE, message=str(error))  # noqa: TRY400 - told as it is
+
+    async def _tell_the_rest(self, essentials: list[asyncio.Task[None]]) -> None:
+        """The last outcomes are told outside too, within bounds."""
+        self._given.ring.close()
+        following = [task for task in essentials if task.get_name() == "alerting"]
+        await asyncio.wait(following, timeout=seconds(FLUSH))
+        await self._parts.alerting.close()
 
     # --- what it tells ---
 

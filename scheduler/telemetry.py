@@ -61,6 +61,11 @@ class Event(StrEnum):
     JOB_BROKEN = "job_broken"
     """The definition cannot be run as it stands; the job is kept."""
 
+    JOB_OVERDUE = "job_overdue"
+    """A fire time has passed, and no run of the job has started."""
+    ALERT_UNDELIVERED = "alert_undelivered"
+    """A ping or hook was given up; the run it tells of is not touched by that."""
+
     FIRE_SKIPPED = "fire_skipped"
     RUN_QUEUED = "run_queued"
     RUN_CLAIMED = "run_claimed"
@@ -145,6 +150,11 @@ _MASKS: Final = Masks()  # one per process, as secrets are: whoever reads an env
 def mask(values: Iterable[str]) -> None:
     """The values appear in no line from now on; those below four characters are no secrets and stay."""
     _MASKS.add(values)
+
+
+def concealed(text: str) -> str:
+    """The text as it may be kept and shown: what `mask` was told is not in it."""
+    return _MASKS.hide(text)
 
 
 def configure(

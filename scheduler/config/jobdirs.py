@@ -1,7 +1,8 @@
 """Folders of job files: which files count, and whether a folder's listing can be trusted.
 
 A folder that is missing, unreadable or empty says nothing about the jobs that came from it: a mount that
-failed looks just like that. So it is told apart from a folder whose files hold no jobs.
+failed looks just like that. So it is told apart from a folder whose files hold no jobs. One that others may
+write is not believed either: whoever puts a file there would have the rights of the daemon.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from scheduler.config.jobfile import LoadedFile, load_job_file
 from scheduler.config.settings import Settings
 from scheduler.config.wording import printable
 from scheduler.errors import Fault
+from scheduler.trust import foreign_hands
 
 ENDING: Final = ".toml"
 
@@ -78,10 +80,14 @@ class _Listing:
 
 def _list(folder: Path) -> _Listing:
     try:
+        why = foreign_hands(folder, folder.stat())
         found = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         message = f"the folder of job files cannot be read: {reason}; jobs that came from it stay as they are"
+        return _Listing(folder=folder, faults=(Fault(message=message, file=str(folder)),))
+    if why is not None:
+        message = f"the folder of job files {why}; until then jobs that came from it stay as they are"
         return _Listing(folder=folder, faults=(Fault(message=message, file=str(folder)),))
     visible = [name for name in found if not _is_hidden(name)]
     odd = [name for name in visible if name.endswith(ENDING) and not name.isprintable()]

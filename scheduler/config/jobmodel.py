@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from scheduler.clock import DAY, MINUTE, SECOND, Micros, to_micros
+from scheduler.config.alertmodel import HookKey, PingTable
 from scheduler.config.batchmodel import BatchTable, BudgetTable, ExitCode, RetryTable
 from scheduler.config.fields import (
     STRICT,
@@ -74,15 +76,7 @@ FOREIGN: Final = {
 }
 
 # Parts of the design that come with a later version: refused, never ignored.
-UNSUPPORTED: Final = {
-    "user": "running a job as another user",
-    "ping": "pings",
-    "on_failure": "hooks",
-    "on_recovery": "hooks",
-    "on_overdue": "hooks",
-    "on_pause": "hooks",
-    "on_budget": "hooks",
-}
+UNSUPPORTED: Final[Mapping[str, str]] = {}
 
 _DURATIONS: Final = frozenset(
     {
@@ -96,6 +90,7 @@ _DURATIONS: Final = frozenset(
         "jitter",
         "max_delay",
         "item_timeout",
+        "overdue_after",
     }
 )
 _SETS: Final = frozenset({"labels", "success_exit_codes", "complete_exit_codes", "exit_codes"})
@@ -180,6 +175,7 @@ class JobTable(BaseModel):
     env: dict[EnvName, Argument] = {}
     env_file: AbsolutePath | None = None
     cwd: AbsolutePath | None = None
+    user: Line | None = None
     stdin: Input | None = None
     timeout: Duration | None = None
     stall_timeout: Duration | None = None
@@ -211,6 +207,13 @@ class JobTable(BaseModel):
     retry: RetryTable = RetryTable()
     batch: BatchTable | None = None
     budget: BudgetTable | None = None
+    ping: PingTable = PingTable()
+    on_failure: HookKey | None = None
+    on_recovery: HookKey | None = None
+    on_overdue: HookKey | None = None
+    on_pause: HookKey | None = None
+    on_budget: HookKey | None = None
+    overdue_after: Duration | None = None
 
 
 def instant(moment: datetime, timezone: str) -> Micros:
@@ -243,6 +246,7 @@ def source_of(job: JobTable, settings: Settings) -> dict[str, Any]:
         "except": sorted(set(parse_exclusions(job.exclusions, zone, calendars).entries)),
         "retry": _in_seconds(job.retry.model_dump()),
         "batch": None if job.batch is None else _batch_in_seconds(job.batch),
+        "ping": job.ping.model_dump(exclude_none=True) or None,
         "on_crash": job.on_crash or (OnCrash.RECORD if job.batch is None else OnCrash.RESUME),
     }
 

@@ -6,6 +6,8 @@ a misspelt number gets one fault about it, and still every other fault it has.
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -153,6 +155,16 @@ def _budget(written: Written) -> Iterator[Problem]:
             yield Problem(("budget", "cost_estimate"), f"is more than {key}: no item could ever begin")
 
 
+def _alerts(written: Written) -> Iterator[Problem]:
+    job = written.job
+    if job.overdue_after is not None and job.on_overdue is None:
+        yield Problem(("overdue_after",), "belongs to on_overdue: say there who is to be told")
+    if job.on_overdue is not None and job.manual:
+        yield Problem(("on_overdue",), "a manual job has no fire times, so it is never overdue")
+    if job.on_budget is not None and job.budget is None:
+        yield Problem(("on_budget",), "the job has no budget: add [jobs.ID.budget], or leave the key out")
+
+
 def _process(written: Written) -> Iterator[Problem]:
     if written.job.process and "python" not in written.raw:
         yield Problem(("process",), "belongs to python: a command is a process of its own anyway")
@@ -161,8 +173,32 @@ def _process(written: Written) -> Iterator[Problem]:
 def _on_the_loop(written: Written) -> Iterator[Problem]:
     if "python" not in written.raw or written.job.process:
         return
-    for key in written.chosen(("cwd", "env", "env_file", "stdin")):
+    for key in written.chosen(("cwd", "env", "env_file", "user", "stdin")):
         yield Problem((key,), "a Python handler in the daemon's own process has none: add process = true")
+
+
+def _user(written: Written) -> Iterator[Problem]:
+    name = written.job.user
+    if name is None:
+        return
+    if os.geteuid() != 0:
+        yield Problem(
+            ("user",),
+            "only a daemon that runs as root can start a job as another user, and this one runs as user"
+            f" {os.geteuid()}: leave the key out, or run a daemon of that user (docs/systemd.md)",
+        )
+    elif not _is_user(name):
+        near = nearest(name, {entry.pw_name for entry in pwd.getpwall()})
+        meant = f"did you mean {shown(near)}?" if near else "name a user by its name, not by its number"
+        yield Problem(("user",), f"there is no user {shown(name)} on this machine: {meant}")
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def _exit_codes(written: Written) -> Iterator[Problem]:
@@ -279,8 +315,10 @@ _RULES: Final = (
     _Rule(_crashes, ("on_crash", "max_crashes")),
     _Rule(_batch, ("batch", "on_crash", "max_crashes", "budget")),
     _Rule(_budget, ("budget",)),
+    _Rule(_alerts, ("on_overdue", "overdue_after", "on_budget", "budget", "manual")),
     _Rule(_process, ("process",)),
     _Rule(_on_the_loop, ("process",)),
+    _Rule(_user, ("user",)),
     _Rule(_exit_codes, ("success_exit_codes", "complete_exit_codes", "retry")),
     _Rule(_retry, ("retry",)),
     _Rule(_group, ("group",)),

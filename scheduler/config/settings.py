@@ -37,6 +37,7 @@ from scheduler.config.tomlfile import TomlText, read_toml
 from scheduler.config.wording import KeyPath, Problem, dotted, shown
 from scheduler.errors import ConfigError, Fault, Invalid
 from scheduler.model.triggers import load_zone, parse_exclusions
+from scheduler.trust import foreign_hands
 
 MEBIBYTE: Final = 1024 * 1024
 
@@ -188,7 +189,14 @@ _FOREIGN: Final = {"tz": "timezone", "socket": "listen", "job_dirs": "jobs", "ma
 def _read(config: ConfigFile) -> TomlText:
     if not config.named and not os.path.lexists(config.path):
         return TomlText(table={})
-    return read_toml(config.path)
+    read = read_toml(config.path)
+    try:
+        why = foreign_hands(config.path.parent, config.path.parent.stat(), as_name=True)
+    except OSError:  # then the file could not be read either, and that is told
+        return read
+    if why is None or read.fault is not None:
+        return read
+    return TomlText(fault=Fault(message=f"the folder it is in {why}", file=str(config.path)))
 
 
 def _take_unsupported(table: Mapping[str, Any]) -> tuple[list[Problem], dict[str, Any]]:

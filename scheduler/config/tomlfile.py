@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from scheduler.config.wording import printable
 from scheduler.errors import Fault
+from scheduler.trust import foreign_hands
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024
 
@@ -37,9 +38,11 @@ class TomlText:
 
 
 def read_toml(path: Path) -> TomlText:
-    """The file at `path`, parsed, or the fault that keeps it from being."""
+    """The file at `path`, parsed, or the fault that keeps it from being; one is that others may write it."""
     try:
         data = _read_regular(path)
+    except _InForeignHands as error:
+        return TomlText(fault=Fault(message=str(error), file=str(path)))
     except OSError as error:
         return TomlText(fault=Fault(message=_cannot_read(path, error), file=str(path)))
     if len(data) > SIZE_LIMIT:
@@ -70,12 +73,20 @@ def parse_toml(text: str, file: str | None) -> TomlText:
     return TomlText(text=text, fault=fault)
 
 
+class _InForeignHands(Exception):
+    """Others than root and the daemon's user may change the file; the text says how to end that."""
+
+
 def _read_regular(path: Path) -> bytes:
     """At most a byte more than the limit; non-blocking, for a FIFO without a writer would hold us."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise IsADirectoryError
+        why = foreign_hands(path, found)
+        if why is not None:
+            raise _InForeignHands(why)
         return file.read(SIZE_LIMIT + 1)
 
 

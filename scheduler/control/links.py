@@ -1,4 +1,4 @@
-"""Where an answer leads: the links of the OpenAPI document, from what was made to what can be done with it."""
+"""Where an answer leads: the links of the OpenAPI document, from what there is to what is done with it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ def _to(operation: str, place: str) -> dict[str, Any]:
 
 
 _JOB: Final = (
-    "show_job",
-    "replace",
-    "remove",
-    "pause",
-    "resume",
-    "run",
-    "skip_next",
-    "next_times",
-    "why",
-    "audit",
+    *("show_job", "next_times", "why", "audit"),
+    *("replace", "remove", "pause", "resume", "run", "skip_next"),
 )
 _RUN: Final = ("show_run", "cancel", "retry", "retry_now", "output", "list_items")
 

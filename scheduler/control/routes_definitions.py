@@ -13,6 +13,7 @@ from scheduler.control.answers import Answers
 from scheduler.control.asking import Administering, JobPath
 from scheduler.control.keys import answering
 from scheduler.control.links import OF_A_NEW_JOB
+from scheduler.control.other_users import check_user
 from scheduler.control.ports import Operations, ParseDefinition
 from scheduler.control.requests import Nothing
 from scheduler.control.views import Views, job_and_runs
@@ -62,6 +63,7 @@ class DefinitionRoutes:
             message = "write the id of the job, for example nightly-export"
             raise Invalid(f"id: {message}", faults=[Fault(key="id", message=message)])
         definition = self._parse(JobId(id), _keys(id, body))
+        check_user(definition, peer)
         change = DefinitionChange(
             kind=ChangeKind.ADD,
             job_id=definition.id,
@@ -86,6 +88,8 @@ class DefinitionRoutes:
         seen = (await self._reads.job(id)).job
         definition = self._parse(id, _keys(id, body))
         _refuse_file(seen)
+        check_user(seen.definition, peer)
+        check_user(definition, peer)
         change = DefinitionChange(
             kind=ChangeKind.CHANGE,
             job_id=id,

@@ -14,7 +14,7 @@ from scheduler.control.asking import Admitted, JobPath, look
 from scheduler.control.firetimes import coming
 from scheduler.control.keys import answering
 from scheduler.control.links import OF_A_NEW_RUN, OF_JOBS
-from scheduler.control.pages import Cursors
+from scheduler.control.pages import Cursors, page_response
 from scheduler.control.ports import Operations
 from scheduler.control.requests import (
     JobsQuery,
@@ -30,6 +30,7 @@ from scheduler.control.requests import (
 from scheduler.control.views import Views, in_slices, job_and_runs, told
 from scheduler.model.jobs import JobId
 from scheduler.store.protocol import Reads
+from scheduler.store.values import JobView
 
 _PAUSE = PauseBody()
 _RESUME = ResumeBody()
@@ -52,7 +53,7 @@ class JobRoutes:
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
         get, post = router.get, router.post
-        get("/v1/jobs", responses=dict(OF_JOBS))(self.list_jobs)
+        get("/v1/jobs", response_model=api.JobPage, responses=dict(OF_JOBS))(self.list_jobs)
         get("/v1/jobs/{id}")(self.show_job)
         get("/v1/jobs/{id}/next")(self.next_times)
         get("/v1/jobs/{id}/why")(self.why)
@@ -62,7 +63,7 @@ class JobRoutes:
         post("/v1/jobs/{id}/run", status_code=202, responses=dict(OF_A_NEW_RUN))(self.run)
         post("/v1/jobs/{id}/skip-next")(self.skip_next)
 
-    async def list_jobs(self, asked: Annotated[JobsQuery, Query()]) -> api.JobPage:
+    async def list_jobs(self, asked: Annotated[JobsQuery, Query()]) -> Response:
         """Jobs, by id."""
         after = self._jobs.text(asked.cursor)
         await look(self._operations)
@@ -75,8 +76,8 @@ class JobRoutes:
             search=asked.q,
         )
         page = self._jobs.page(rows, asked.limit, [view.job.id for view in rows])
-        items = await in_slices(page.rows, self._views.job, self._breathe)
-        return api.JobPage(items=items, next_cursor=page.next_cursor)
+        items = await in_slices(page.rows, self._told, self._breathe)
+        return page_response(items, page.next_cursor)
 
     async def show_job(self, id: JobPath, _: Annotated[Nothing, Query()], response: Response) -> api.Job:
         """One job; its ETag is what a replacement of the definition has to name."""
@@ -147,6 +148,9 @@ class JobRoutes:
         asking = answering(peer, self._answers.job_and_runs)
         done = await self._operations.skip_next(id, body.n, asking)
         return await job_and_runs(self._views, self._reads, done)
+
+    def _told(self, view: JobView) -> str:
+        return self._views.job(view).model_dump_json(by_alias=True)
 
     async def _breathe(self) -> None:
         await self._clock.sleep(0)

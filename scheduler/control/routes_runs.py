@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from scheduler.clock import Clock
 from scheduler.control import models as api
@@ -12,7 +12,7 @@ from scheduler.control.answers import Answers
 from scheduler.control.asking import Admitted, RunPath, look
 from scheduler.control.keys import answering
 from scheduler.control.links import OF_RUNS
-from scheduler.control.pages import Cursors
+from scheduler.control.pages import Cursors, page_response
 from scheduler.control.ports import Operations
 from scheduler.control.requests import CancelBody, Nothing, RetryBody, RunsQuery
 from scheduler.control.views import Views
@@ -38,13 +38,13 @@ class RunRoutes:
 
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
-        router.get("/v1/runs", responses=dict(OF_RUNS))(self.list_runs)
+        router.get("/v1/runs", response_model=api.RunPage, responses=dict(OF_RUNS))(self.list_runs)
         router.get("/v1/runs/{id}")(self.show_run)
         router.post("/v1/runs/{id}/cancel")(self.cancel)
         router.post("/v1/runs/{id}/retry")(self.retry)
         router.post("/v1/runs/{id}/retry-now")(self.retry_now)
 
-    async def list_runs(self, asked: Annotated[RunsQuery, Query()]) -> api.RunPage:
+    async def list_runs(self, asked: Annotated[RunsQuery, Query()]) -> Response:
         """Runs, newest first, with fire times that were skipped among them."""
         before = self._runs.number(asked.cursor)
         await look(self._operations)
@@ -57,8 +57,8 @@ class RunRoutes:
         )
         page = self._runs.page(rows, asked.limit, [run.seq for run in rows])
         # Each look at attempts lets the loop go.
-        items = [await self._with_attempts(run) for run in page.rows]
-        return api.RunPage(items=items, next_cursor=page.next_cursor)
+        items = [(await self._with_attempts(run)).model_dump_json(by_alias=True) for run in page.rows]
+        return page_response(items, page.next_cursor)
 
     async def show_run(self, id: RunPath, _: Annotated[Nothing, Query()]) -> api.Run:
         """One run with its attempts."""

@@ -24,6 +24,10 @@ from scheduler.control.roster import Roster
 DEFAULT_GRACE: Final[Micros] = 5 * SECOND
 
 _BACKLOG: Final = 512
+_AT_A_TIME: Final = 8
+"""Clients that are let in at one turn of the loop (asyncio takes its backlog for that, too): a crowd at the
+door must not keep the loop from a fire."""
+
 _LAST_WORD: Final[Micros] = SECOND
 _LAST_CALL: Final[Micros] = 100 * MILLISECOND
 """What a client that was let in from the service manager's socket gets to say what it wants."""
@@ -89,8 +93,9 @@ class ControlServer:
         self._listener = await loop.create_server(
             lambda: ControlConnection(config, self._state, self._limits, self._roster),
             sock=self._bound.socket,
-            backlog=_BACKLOG,
+            backlog=_AT_A_TIME,
         )
+        self._bound.socket.listen(_BACKLOG)
 
     async def stop(self, grace: Micros = DEFAULT_GRACE) -> None:
         """Nobody is served any more and the socket file is gone; safe to call twice and before `start`.

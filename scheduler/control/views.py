@@ -13,13 +13,14 @@ from scheduler.control import models as api
 from scheduler.control import ports
 from scheduler.errors import Fault, NotFound, StoreUnavailable
 from scheduler.model import items, jobs, runs
+from scheduler.model.alerts import masked_source
 from scheduler.model.triggers import At, Cron, Delay, Every, Manual
 from scheduler.store import protocol, values
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-_SLICE: Final = 100
+_SLICE: Final = 50
 _MINUTE: Final = timedelta(minutes=1)
 
 
@@ -70,7 +71,7 @@ class Views:
     def job(self, view: values.JobView) -> api.Job:
         """A job with its last run and its runs in flight."""
         job, definition = view.job, view.job.definition
-        source: dict[str, Any] = json.loads(definition.source)
+        source = masked_source(definition.source)
         zone = self.zone_of(definition)
         return api.Job(
             id=job.id,

@@ -216,6 +216,7 @@ class Engine:
     def tell_skipped(self, job: Job, span: SkippedSpan) -> None:
         """Fire times without a run, in one line."""
         self._metrics.skipped(span.reason, span.count)
+        self._metrics.job_skipped(job.id, span.reason, span.count)
         self._log.warning(
             Event.FIRE_SKIPPED,
             job=job.id,
@@ -228,6 +229,7 @@ class Engine:
 
     def _tell_expired(self, run: Run) -> None:
         self._metrics.skipped("expired")
+        self._metrics.job_skipped(run.job, "expired")
         self._log.warning(
             Event.FIRE_SKIPPED, job=run.job, run_id=run.id, fire_time=run.fire_time, reason="expired"
         )

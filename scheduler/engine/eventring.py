@@ -77,6 +77,7 @@ class EventRing:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._closed = False
+        self._is_waking = False
         self.followers = 0
 
     @property
@@ -97,8 +98,15 @@ class EventRing:
         with self._one_at_a_time:
             self._count += 1
             self._entries.append(Entry(self._count, self._clock.now(), event, fields))
-        if self.followers:
-            self._loop.call_soon_threadsafe(self._news.set)
+            wakes = self.followers > 0 and not self._is_waking
+            self._is_waking = self._is_waking or wakes
+        if wakes:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        """Followers look again; what was told since they were last woken costs one wake-up, however much."""
+        self._is_waking = False  # before they look: what comes after this wakes them anew
+        self._news.set()
 
     def close(self) -> None:
         """Followers get what there is, and then the end."""

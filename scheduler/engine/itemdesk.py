@@ -36,29 +36,23 @@ class StoreDesk:
     async def begin(self, run: Run, limit: int) -> Begun:
         request = BeginItems(run_id=run.id, claim=run.claim, limit=limit)
         begun = (await self._store.begin_items(self._claimant, [request]))[0]
+        log = self._log_of(run)
         for item in begun.items:
-            self._log.debug(Event.ITEM_STARTED, **_about(run, item))
+            log.debug(Event.ITEM_STARTED, item=item.key, index=item.index, item_attempt=item.attempts)
         if begun.paused is not None:
             self._tell_budget(run, begun.paused, begun.message)
         return begun
 
     async def end(self, run: Run, outcomes: Sequence[tuple[BegunItem, ItemOutcome]]) -> None:
         kept = await self._store.end_items([outcome for _, outcome in outcomes])
+        log = self._log_of(run)
         for (item, outcome), was_kept in zip(outcomes, kept, strict=True):
             if was_kept:
-                self._tell(run, item, outcome)
+                _tell(log, item, outcome)
 
-    def _tell(self, run: Run, item: BegunItem, outcome: ItemOutcome) -> None:
-        match outcome.state:
-            case ItemState.DONE:
-                self._log.info(Event.ITEM_DONE, **_about(run, item))
-            case ItemState.UNKNOWN:
-                self._log.warning(Event.ITEM_UNKNOWN, **_about(run, item), message=outcome.error)
-            case ItemState.PENDING:
-                again = outcome.wait / 1_000_000
-                self._log.info(Event.ITEM_FAILED, **_about(run, item), message=outcome.error, again_in=again)
-            case _:
-                self._log.warning(Event.ITEM_FAILED, **_about(run, item), message=outcome.error)
+    def _log_of(self, run: Run) -> Logger:
+        """Bound once for a slice of items: an event for each of them costs what it says, and no more."""
+        return self._log.bind(job=run.job, run_id=run.id, claim=run.claim)
 
     def _tell_budget(self, run: Run, job: Job, message: str | None) -> None:
         self._log.warning(Event.BUDGET_REACHED, job=job.id, run_id=run.id, message=message)
@@ -68,12 +62,15 @@ class StoreDesk:
             )
 
 
-def _about(run: Run, item: BegunItem) -> dict[str, object]:
-    return {
-        "job": run.job,
-        "run_id": run.id,
-        "claim": run.claim,
-        "item": item.key,
-        "index": item.index,
-        "item_attempt": item.attempts,
-    }
+def _tell(log: Logger, item: BegunItem, outcome: ItemOutcome) -> None:
+    about = {"item": item.key, "index": item.index, "item_attempt": item.attempts}
+    match outcome.state:
+        case ItemState.DONE:
+            log.info(Event.ITEM_DONE, **about)
+        case ItemState.UNKNOWN:
+            log.warning(Event.ITEM_UNKNOWN, **about, message=outcome.error)
+        case ItemState.PENDING:
+            again = outcome.wait / 1_000_000
+            log.info(Event.ITEM_FAILED, **about, message=outcome.error, again_in=again)
+        case _:
+            log.warning(Event.ITEM_FAILED, **about, message=outcome.error)

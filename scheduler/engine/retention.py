@@ -26,7 +26,7 @@ class RetentionWatch:
         self._remove_output = remove_output
 
     async def look(self) -> None:
-        """No job has much more history than it keeps; a store that cannot commit is left for the next look."""
+        """No job has much more history than it keeps; a store that cannot commit has it at the next look."""
         after = ""
         try:
             while retentions := await self._store.retentions(after=after, limit=_SLICE):

@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.clock import Micros
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import Job, JobStatus
-from scheduler.model.runs import Run, RunState
+from scheduler.model.runs import TERMINAL, Run, RunState
 from scheduler.rules.reconcile import JobWrite, Standing, Verdict
 from scheduler.store.protocol import Store
 from scheduler.store.values import Finished
@@ -110,6 +110,8 @@ class WriteBack:
         told = {name: value for name, value in fields.items() if value is not None}
         quiet = run.state in (RunState.SUCCEEDED, RunState.CANCELLED, RunState.HELD)
         (self._log.info if quiet else self._log.warning)(_EVENT_OF[run.state], **told)
+        if run.state in TERMINAL:
+            self._metrics.job_ran(run.job, run.state, run.reason, run.finished_at)
         if run.finished_at is not None and run.claimed_at is not None:
             self._metrics.run_ended(run.state, max(0, run.finished_at - run.claimed_at))
 

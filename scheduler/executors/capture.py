@@ -151,6 +151,8 @@ class OutputWriter:
         if self._number < 0:
             self._place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._place.mkdir(mode=0o700, exist_ok=True)
+            if self._place.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             # A store put back from a backup hands out claims a second time; what is here is of another life.
             gone = segments(self._place, self._claim)
         else:

@@ -2,7 +2,8 @@
 
 Promises: a session of its own; end of file on stdin at once, or the job's `stdin`; nothing inherited; the
 environment of `environment` and no other; output kept by `capture`; ended whole, with everything that was
-started in it. Leaves to others: what an exit code means, timeouts, users (refused at load).
+started in it; the user that the job names, with nothing of the daemon's rights left. Leaves to others: what
+an exit code means, timeouts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 from scheduler.engine.ports import AttemptHooks, Execution
 from scheduler.errors import SpawnFailed
+from scheduler.executors.accounts import Account, account_of, looking_as
 from scheduler.executors.capture import open_output
 from scheduler.executors.environment import build_environment, idempotency_key
 from scheduler.executors.execution import ProcessExecution
@@ -23,7 +25,7 @@ from scheduler.executors.pump import Sink
 from scheduler.executors.spawn import Launch, Spawned, Spawner, abandon
 from scheduler.executors.surroundings import Surroundings
 from scheduler.executors.threads import NoThread, off_loop
-from scheduler.model.jobs import Action, CommandAction, ShellAction
+from scheduler.model.jobs import Action, CommandAction, JobDefinition, ShellAction
 from scheduler.model.runs import Grant
 
 SHELL: Final = "/bin/sh"
@@ -101,20 +103,49 @@ def _spawn(
         for descriptor in passed:
             stack.callback(os.close, descriptor)
         definition = grant.definition
-        home = definition.env.get("HOME", around.account.home)
-        cwd = find_directory(definition.cwd, home)
-        environment = build_environment(grant, around, cwd=cwd, progress_fd=spawner.progress_fd)
-        program = find_program(argv[0], path=environment["PATH"], cwd=cwd)
+        account = around.account if definition.user is None else account_of(definition.user)
+        cwd, entered = _enter(definition, account, stack)
+        environment = build_environment(
+            grant, around, cwd=cwd, progress_fd=spawner.progress_fd, account=account
+        )
+        with looking_as(account.identity):
+            program = find_program(argv[0], path=environment["PATH"], cwd=cwd, who=account.who)
         return spawner.spawn(
             Launch(
                 program=program,
                 argv=argv,
                 environment=environment,
-                cwd=cwd,
+                cwd=entered,
                 stdin=definition.stdin,
                 passed=passed,
+                identity=account.identity,
             )
         )
+
+
+def _enter(definition: JobDefinition, account: Account, stack: contextlib.ExitStack) -> tuple[str, str]:
+    """The directory to start in, and how to get there: for another user the one that he was let into.
+
+    The process changes its directory before it becomes that user, so a name could lead it elsewhere by then.
+    """
+    home = definition.env.get("HOME", account.home)
+    if account.identity is None:
+        cwd = find_directory(definition.cwd, home)
+        return cwd, cwd
+    with looking_as(account.identity):
+        try:
+            cwd = find_directory(definition.cwd or home, home, who=account.who)
+        except SpawnFailed as error:
+            if definition.cwd is not None:
+                raise
+            raise SpawnFailed(f"{error.message}; it is the home of {account.who}: set cwd") from error
+        try:
+            place = os.open(cwd, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, place)
+            os.close(os.open(".", os.O_PATH | os.O_CLOEXEC, dir_fd=place))  # to be let in, not only to see it
+        except OSError as error:
+            raise SpawnFailed(f"cwd {cwd} may not be entered by {account.who}") from error
+    return cwd, f"/proc/self/fd/{place}"
 
 
 def _argv(action: Action) -> tuple[str, ...]:

@@ -12,9 +12,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from scheduler.errors import SpawnFailed
+from scheduler.executors.accounts import Account, Identity, looking_as
+from scheduler.trust import is_roots_alone
 
 LARGEST: Final = 1 << 20
 
@@ -24,13 +27,19 @@ _DOUBLE: Final = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?', re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-def read_env_file(path: str) -> dict[str, str]:
+def read_env_file(path: str, account: Account | None = None) -> dict[str, str]:
     """The variables that the file sets; a later line wins.
+
+    A file for the job of another user has to be his or root's. One that he may not read himself is read for
+    him only from a place that nobody but root can change: else he could put a link there to any secret.
+
+    Args:
+        account: the user that the job runs as; None: the daemon's own.
 
     Raises:
         SpawnFailed: the file cannot be read, or a line of it is not `KEY=VALUE`; it says which.
     """
-    content = _content(path)
+    content = _content(path, None if account is None else account.identity)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -39,11 +48,12 @@ def read_env_file(path: str) -> dict[str, str]:
     return dict(_variables(path, text))
 
 
-def _content(path: str) -> bytes:
+def _content(path: str, identity: Identity | None) -> bytes:
     try:
-        # Non-blocking, so that a FIFO by that name is refused and not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = _opened(path, identity)
         try:
+            if identity is not None:
+                _check_hands(path, os.fstat(descriptor), identity.uid)
             content = _read_regular(descriptor)
         finally:
             os.close(descriptor)
@@ -54,6 +64,33 @@ def _content(path: str) -> bytes:
     if len(content) > LARGEST:
         raise SpawnFailed(f"env_file {path} is larger than {LARGEST} bytes")
     return content
+
+
+def _opened(path: str, identity: Identity | None) -> int:
+    """The file, opened as the user who may read it, else as ourselves where that gives nothing away."""
+    # Non-blocking, so that a FIFO by that name is refused and not waited for.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        with looking_as(identity):
+            return os.open(path, flags)
+    except PermissionError:
+        if identity is None or not is_roots_alone(Path(path)):
+            raise
+        return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _check_hands(path: str, found: os.stat_result, uid: int) -> None:
+    """The file is root's or the user's, and nobody else writes it.
+
+    Raises:
+        SpawnFailed: it is not.
+    """
+    if found.st_uid not in (0, uid):
+        raise SpawnFailed(
+            f"env_file {path} belongs to user {found.st_uid}: it has to be root's or that of the job's user"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SpawnFailed(f"env_file {path} may be written by others: chmod go-w {path}")
 
 
 def _read_regular(descriptor: int) -> bytes | None:

@@ -15,18 +15,24 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scheduler.clock import rfc3339
 from scheduler.errors import SpawnFailed
+from scheduler.executors.accounts import Account
 from scheduler.executors.env_file import read_env_file
 from scheduler.executors.surroundings import Surroundings
 from scheduler.model.runs import Grant
+
+_AS_JSON: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 LARGEST_STRING: Final = 32 * 4096 - 1
 """Bytes of one argument or `KEY=VALUE` that the kernel takes (MAX_ARG_STRLEN, without the closing NUL)."""
 
 
-def build_environment(grant: Grant, around: Surroundings, *, cwd: str, progress_fd: int) -> dict[str, str]:
+def build_environment(
+    grant: Grant, around: Surroundings, *, cwd: str, progress_fd: int, account: Account | None = None
+) -> dict[str, str]:
     """All variables of one attempt; values read from the `env_file` were told to `around.mask`.
 
     Args:
+        account: the user that the job names; None: the daemon's own.
         cwd: what a relative `env_file` starts from.
         progress_fd: the number that the progress pipe has in the child.
 
@@ -34,10 +40,12 @@ def build_environment(grant: Grant, around: Surroundings, *, cwd: str, progress_
         SpawnFailed: the `env_file` is unreadable or malformed, or a variable is more than a kernel takes.
     """
     definition = grant.definition
-    environment = _base(around, zone_of(grant, around))
+    account = account or around.account
+    environment = _base(around.path, account, zone_of(grant, around))
     environment.update(definition.env)
     if definition.env_file is not None:
-        secrets = read_env_file(os.path.join(cwd, definition.env_file))  # noqa: PTH118 - text stays as written
+        path = os.path.join(cwd, definition.env_file)  # noqa: PTH118 - text stays as written
+        secrets = read_env_file(path, account)
         around.mask([value for value in secrets.values() if value])
         environment.update(secrets)
     environment.update(_about_the_run(grant, around))
@@ -55,7 +63,8 @@ def args_of(grant: Grant) -> str:
     """The arguments of this run as JSON text: those of the start by hand, else the job's."""
     if grant.run.args is not None:
         return grant.run.args
-    return json.dumps(dict(grant.definition.args), ensure_ascii=False)
+    args = grant.definition.args
+    return _AS_JSON(dict(args)) if args else "{}"
 
 
 def idempotency_key(grant: Grant) -> str:
@@ -63,13 +72,13 @@ def idempotency_key(grant: Grant) -> str:
     return grant.run.id if grant.item is None else f"{grant.run.id}:{grant.item.key}"
 
 
-def _base(around: Surroundings, zone: str) -> dict[str, str]:
+def _base(path: str, account: Account, zone: str) -> dict[str, str]:
     return {
-        "PATH": around.path,
-        "HOME": around.account.home,
-        "USER": around.account.name,
-        "LOGNAME": around.account.name,
-        "SHELL": "/bin/sh",
+        "PATH": path,
+        "HOME": account.home,
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "SHELL": account.shell,
         "LANG": "C.UTF-8",
         "TZ": zone,
     }

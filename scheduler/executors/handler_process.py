@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from scheduler.clock import Micros
@@ -26,6 +26,7 @@ from scheduler.executors.spawn import Spawner, above_stdio, memory_file
 from scheduler.executors.surroundings import Surroundings
 from scheduler.executors.task import ended_from
 from scheduler.model.runs import Grant
+from scheduler.telemetry import concealed
 
 LOAD_WAIT: Final = 10.0
 """Seconds that a start waits for the child's import; a longer one is part of the run."""
@@ -65,7 +66,7 @@ class HandlerProcess:
 
     def _raise_if_broken(self, ended: Ended) -> None:
         if self._channel.broken is not None:
-            raise HandlerBroken(self._channel.broken)
+            raise HandlerBroken(concealed(self._channel.broken))
         if not self._channel.settled.done() and ended.exit_code is not None:
             raise HandlerBroken(
                 f"the handler's process ended with exit code {ended.exit_code} before its import was done; "
@@ -73,6 +74,11 @@ class HandlerProcess:
             )
 
     async def _judged(self) -> Ended:
+        """The end; its message may be the text of an exception, which secrets of an `env_file` may be in."""
+        ended = await self._ended()
+        return ended if ended.message is None else replace(ended, message=concealed(ended.message))
+
+    async def _ended(self) -> Ended:
         try:
             ended = await self._process.wait()
         finally:
@@ -115,9 +121,13 @@ async def start_handler_process(
             passed=passed,
             more={reading: channel.feed},
         )
-    except BaseException:
+    except BaseException as error:
         os.close(reading)
         channel.close()
+        user = grant.definition.user
+        if user is not None and isinstance(error, SpawnFailed):
+            hint = f"a handler of user {user} needs schedulerd and its Python where he may read them"
+            raise SpawnFailed(f"{error.message}; {hint}") from error
         raise
     started = HandlerProcess(process, channel)
     await started.loaded()

@@ -42,7 +42,10 @@ class ItemCall:
         self.item = item
         self.deadline = deadline
         self.broken: str | None = None
-        self._grant = replace(grant, run=replace(grant.run, attempt=item.attempts), item=item)
+        run = grant.run
+        if run.attempt != item.attempts:
+            run = replace(run, attempt=item.attempts)
+        self._grant = Grant(run=run, definition=grant.definition, item=item)
         self._executor = executor
         self._hooks = hooks
         self._clock = clock

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 from scheduler.engine.ports import AttemptHooks, Ended, EndKind, Execution, Executor
 from scheduler.errors import Invalid, SpawnFailed
+from scheduler.executors.accounts import account_of, looking_as
 from scheduler.executors.output import Output, Stream
 from scheduler.executors.program import find_directory
 from scheduler.executors.surroundings import Surroundings
@@ -91,8 +92,10 @@ async def open_file(definition: JobDefinition, around: Surroundings) -> ItemSour
     name = (definition.batch or BatchPolicy()).items_file or ""
 
     def open_it() -> BinaryIO:
-        home = definition.env.get("HOME", around.account.home)
-        return (Path(find_directory(definition.cwd, home)) / name).open("rb")
+        account = around.account if definition.user is None else account_of(definition.user)
+        home = definition.env.get("HOME", account.home)
+        with looking_as(account.identity):
+            return (Path(find_directory(definition.cwd, home, who=account.who)) / name).open("rb")
 
     try:
         file = await off_loop(open_it)

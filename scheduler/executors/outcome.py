@@ -77,8 +77,7 @@ def of_return(value: object) -> Outcome:
     if isinstance(value, Completed):
         value = value.result
     try:
-        text = _bounded_json(value)
-        result = json.loads(text)
+        result = None if value is None else json.loads(_bounded_json(value))
     except _TooLarge:
         return _raised(
             f"the result is larger than {LARGEST_RESULT} bytes of JSON; keep it elsewhere, return its place"

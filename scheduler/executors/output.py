@@ -12,6 +12,7 @@ Reading needs no word with the writer: a record that is not complete yet ends th
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
@@ -211,7 +212,8 @@ class _Reader:
 
     def _records(self, position: Position) -> Iterator[Chunk]:
         try:
-            file = segment_path(self._place, self._claim, position.segment).open("rb")
+            path = segment_path(self._place, self._claim, position.segment)
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
         except FileNotFoundError:
             return  # deleted since it was listed; the next header tells what is missing
         with file:

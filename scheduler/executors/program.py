@@ -18,6 +18,8 @@ from typing import Final
 from scheduler.errors import SpawnFailed
 from scheduler.executors.environment import LARGEST_STRING, encode
 
+OURSELVES: Final = "the daemon's user"
+
 _PLAIN_REASONS: Final = {
     errno.EAGAIN: "the limit on processes is reached; see ulimit -u, or TasksMax= of the unit",
     errno.ENOMEM: "no memory is left for a further process",
@@ -26,8 +28,11 @@ _PLAIN_REASONS: Final = {
 }
 
 
-def find_directory(cwd: str | None, home: str) -> str:
+def find_directory(cwd: str | None, home: str, *, who: str = OURSELVES) -> str:
     """The directory to start in: the job's `cwd`, else the home directory, or `/` where that is not there.
+
+    Args:
+        who: whose rights count, in words.
 
     Raises:
         SpawnFailed: `cwd` is not a directory that we may enter.
@@ -37,17 +42,20 @@ def find_directory(cwd: str | None, home: str) -> str:
     place = Path(home) / cwd
     match _kind(place):
         case _Kind.MISSING:
-            raise SpawnFailed(f"cwd {cwd} does not exist, or the daemon's user cannot see it")
+            raise SpawnFailed(f"cwd {cwd} does not exist, or {who} cannot see it")
         case _Kind.FILE:
             raise SpawnFailed(f"cwd {cwd} is not a directory")
         case _Kind.DIRECTORY:
             if not _usable(place):
-                raise SpawnFailed(f"cwd {cwd} may not be entered by the daemon's user")
+                raise SpawnFailed(f"cwd {cwd} may not be entered by {who}")
             return str(place)
 
 
-def find_program(name: str, *, path: str, cwd: str) -> str:
+def find_program(name: str, *, path: str, cwd: str, who: str = OURSELVES) -> str:
     """The file to execute, searched as execvp(3) does, with the job's own PATH.
+
+    Args:
+        who: whose rights count, in words.
 
     Raises:
         SpawnFailed: there is none, or it is not executable; the message shows the PATH used.
@@ -55,7 +63,7 @@ def find_program(name: str, *, path: str, cwd: str) -> str:
     if not name:
         raise SpawnFailed("the command is empty")
     if "/" in name:
-        return _checked(Path(cwd) / name, shown=name)
+        return _checked(Path(cwd) / name, shown=name, who=who)
     refused: Path | None = None
     for entry in path.split(":"):
         candidate = Path(cwd) / entry / name
@@ -106,12 +114,10 @@ def _usable(place: Path) -> bool:
     return os.access(place, os.X_OK, effective_ids=True)
 
 
-def _checked(place: Path, *, shown: str) -> str:
+def _checked(place: Path, *, shown: str, who: str) -> str:
     match _kind(place):
         case _Kind.MISSING:
-            raise SpawnFailed(
-                f"command not found: {shown} does not exist, or the daemon's user cannot see it"
-            )
+            raise SpawnFailed(f"command not found: {shown} does not exist, or {who} cannot see it")
         case _Kind.DIRECTORY:
             raise SpawnFailed(f"{shown} is a directory, not a command")
         case _Kind.FILE:

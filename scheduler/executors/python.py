@@ -75,6 +75,8 @@ class PythonExecutor:
         action = definition.action
         if not isinstance(action, PythonAction):
             return
+        if definition.user is not None:  # his code is not for the daemon's own process: the next start tells
+            return
         try:
             await off_loop(lambda: load_handler(action.handler, self._around.python_path))
         except NoThread as error:

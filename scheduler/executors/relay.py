@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from dataclasses import replace
 
 from scheduler.engine.ports import AttemptHooks, ProgressReport
 from scheduler.executors.progress import merge
+from scheduler.telemetry import concealed
 
 
 class HookRelay:
@@ -28,7 +30,10 @@ class HookRelay:
             self._call_soon()
 
     def progressed(self, report: ProgressReport) -> None:
-        """The hooks hear of the report soon, merged with those that wait."""
+        """The hooks hear of the report soon, merged with those that wait, and without secrets."""
+        message = report.progress.message
+        if message is not None:
+            report = replace(report, progress=replace(report.progress, message=concealed(message)))
         with self._lock:
             self._report = report if self._report is None else merge(self._report, report)
             self._call_soon()

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from scheduler.executors.accounts import Identity
 from scheduler.executors.environment import encode
 from scheduler.executors.processes import Session, start_ticks
 from scheduler.executors.program import explain
@@ -35,6 +36,7 @@ class Launch:
     Attributes:
         program: the file to execute, found before.
         cwd: an absolute directory, or one relative to the daemon's.
+        identity: the user to become, with nothing of root left; None: the daemon's own.
         stdin: text to read; None = end of file at once.
         passed: further descriptors to hand on, under the same numbers.
     """
@@ -45,6 +47,7 @@ class Launch:
     cwd: str
     stdin: str | None = None
     passed: tuple[int, ...] = ()
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class Spawner:
                 stdout, child_stdout = _pipe(ours, theirs)
                 stderr, child_stderr = _pipe(ours, theirs)
                 progress, child_progress = _pipe(ours, theirs)
+                _give(launch.identity, child_stdout, child_stderr, child_progress)
                 with self._progress_end(child_progress):
                     child = _start(launch, stdin, child_stdout, child_stderr, self.progress_fd)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -188,7 +192,16 @@ def above_stdio(descriptor: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
+def _give(identity: Identity | None, *pipes: int) -> None:
+    """The pipes are the user's, so that he may open them by name (/dev/stderr)."""
+    if identity is not None:
+        for pipe in pipes:
+            os.fchown(pipe, identity.uid, identity.gid)
+
+
 def _start(launch: Launch, stdin: int, stdout: int, stderr: int, progress: int) -> subprocess.Popen[bytes]:
+    """The process; as another user all of its ids are his before it executes anything (setreuid(2))."""
+    identity = launch.identity
     return subprocess.Popen(
         [encode(word) for word in launch.argv],
         executable=encode(launch.program),
@@ -201,6 +214,9 @@ def _start(launch: Launch, stdin: int, stdout: int, stderr: int, progress: int) 
         pass_fds=(progress, *launch.passed),
         start_new_session=True,
         umask=UMASK,
+        user=None if identity is None else identity.uid,
+        group=None if identity is None else identity.gid,
+        extra_groups=None if identity is None else identity.groups,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from scheduler.clock import Clock
+from scheduler.executors.accounts import Account, own_account
 from scheduler.executors.output import Output
 from scheduler.executors.wards import Guard, Unguarded
 from scheduler.model.runs import Grant
@@ -21,23 +20,6 @@ DEFAULT_OUTPUT_LIMIT: Final = 10 << 20
 
 Mask = Callable[[Iterable[str]], None]
 """Takes values that must not be printed by anyone from now on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The user that attempts run as."""
-
-    name: str
-    home: str
-
-
-def own_account() -> Account:
-    """The daemon's own user, from the password database; a uid without an entry lives in `/`."""
-    try:
-        entry = pwd.getpwuid(os.geteuid())
-    except KeyError:
-        return Account(name=str(os.geteuid()), home="/")
-    return Account(name=entry.pw_name, home=entry.pw_dir or "/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +35,7 @@ class Surroundings:
         python_path: further directories that handlers are imported from.
         mask: told the values read from an `env_file` before anything can print them.
         timezone: of jobs whose definition names none.
-        account: whose PATH HOME USER LOGNAME an attempt gets.
+        account: whose PATH HOME USER LOGNAME an attempt gets, unless its job names another user.
         path: the PATH of an attempt whose job sets none.
         guard: ends processes should the daemon die.
         output: opens the output of an attempt that does not get a file of its own (an item of a batch).

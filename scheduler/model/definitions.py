@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduler.clock import SECOND, Micros, rfc3339, to_micros
+from scheduler.model.alerts import HOOK_KEYS, Alerts, Ping, hook_of
 from scheduler.model.items import MONEY
 from scheduler.model.jobs import (
     Action,
@@ -81,6 +82,7 @@ def decode(job_id: JobId | str, source: str) -> JobDefinition:
         source=source,
         schedule=_schedule(JobId(job_id), given),
         action=_action(given),
+        alerts=_alerts(given),
         **values,
     )
 
@@ -152,6 +154,15 @@ def _action(given: Mapping[str, Any]) -> Action:
     return PythonAction(handler=given["python"], process=given.get("process", False))
 
 
+def _alerts(given: Mapping[str, Any]) -> Alerts:
+    grace = given.get("overdue_after")
+    return Alerts(
+        ping=Ping(**given.get("ping", {})),
+        overdue_after=None if grace is None else _duration(grace),
+        **{key: hook_of(given.get(key)) for key in HOOK_KEYS},
+    )
+
+
 def _as_is(value: Any) -> Any:
     return value
 
@@ -165,6 +176,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "env": _as_is,
     "env_file": _as_is,
     "cwd": _as_is,
+    "user": _as_is,
     "stdin": _as_is,
     "timeout": _duration,
     "stall_timeout": _duration,

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NewType, TypeAlias
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros
+from scheduler.model.alerts import Alerts
 from scheduler.model.triggers import Schedule
 
 JobId = NewType("JobId", str)
@@ -219,6 +220,7 @@ class JobDefinition:
     retry: RetryPolicy = RetryPolicy()
     batch: BatchPolicy | None = None
     budget: Budget | None = None
+    alerts: Alerts = field(default_factory=Alerts)
 
     @property
     def stall_after(self) -> Micros | None:

@@ -6,7 +6,8 @@ what an operator said of this job, then what its own runs and limits do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from scheduler.clock import Micros
@@ -52,7 +53,7 @@ def why(
     draining: bool,
     global_pause: Pause | None,
     serial: bool = False,
-    stuck: Set[str] = frozenset(),
+    stuck: AbstractSet[str] = frozenset(),
 ) -> Blocked:
     """The one reason, given the live rows.
 
@@ -102,7 +103,7 @@ def _of_job(job: Job) -> Blocked | None:
     return None
 
 
-def _of_stuck(unfinished: Sequence[Run], stuck: Set[str]) -> Blocked | None:
+def _of_stuck(unfinished: Sequence[Run], stuck: AbstractSet[str]) -> Blocked | None:
     for run in unfinished:
         if run.id in stuck:
             message = (

@@ -115,29 +115,29 @@ def _candidates(tx: Transaction, run: Row, limit: int) -> list[int]:
 def _begin_each(
     tx: Transaction, request: BeginItems, candidates: Sequence[int], purse: _Purse
 ) -> list[BegunItem]:
-    begun: list[BegunItem] = []
-    for seq in candidates:
-        row = tx.one(
-            "begin_item",
-            run=request.run_id,
-            seq=seq,
-            claim=request.claim,
-            nonce=token_hex(8),
-            reserve=purse.reserve,
-            now=tx.now,
+    if not candidates:
+        return []
+    rows = tx.all(
+        "begin_items",
+        run=request.run_id,
+        places=json.dumps(candidates),
+        claim=request.claim,
+        nonce=token_hex(8),
+        reserve=purse.reserve,
+        now=tx.now,
+    )
+    place_of = {seq: place for place, seq in enumerate(candidates)}
+    begun = [
+        BegunItem(
+            index=row["seq"],
+            key=row["key"],
+            payload=row["payload"],
+            nonce=row["nonce"],
+            attempts=row["attempts"],
+            tries=row["tries"],
         )
-        if row is None:
-            break
-        begun.append(
-            BegunItem(
-                index=row["seq"],
-                key=row["key"],
-                payload=row["payload"],
-                nonce=row["nonce"],
-                attempts=row["attempts"],
-                tries=row["tries"],
-            )
-        )
+        for row in sorted(rows, key=lambda row: place_of[row["seq"]])
+    ]
     if begun and purse.reserve:
         sums = Sums()
         sums.spend(len(begun) * purse.reserve, purse.day)

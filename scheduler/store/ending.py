@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from scheduler.errors import NotFound
+from scheduler.errors import NotFound, SchedulerError
 from scheduler.model.items import ItemState
 from scheduler.model.jobs import Job
 from scheduler.model.runs import Run, RunId, RunState
@@ -39,7 +40,11 @@ def _end_of_run(tx: Transaction, run_id: RunId, outcomes: Sequence[ItemOutcome])
         raise NotFound(f"there is no run {run_id}")
     timezone = _job_of(tx, run).definition.timezone
     sums = Sums(in_a_row=run["items_in_a_row"])
-    kept = [_end_one(tx, outcome, sums, timezone) for outcome in outcomes]
+    kept = [False] * len(outcomes)
+    for places in _slices(outcomes):
+        ended = _end_each(tx, [outcomes[place] for place in places], sums, timezone)
+        for place in places:
+            kept[place] = outcomes[place].index in ended
     if any(kept):
         sums.write(tx, run_id, run["job"])
         if sums.done:
@@ -55,30 +60,53 @@ def _job_of(tx: Transaction, run: Row) -> Job:
     return job_of(row)
 
 
-def _end_one(tx: Transaction, outcome: ItemOutcome, sums: Sums, timezone: str) -> bool:
-    begun = tx.one("begun_item", run=outcome.run_id, seq=outcome.index, nonce=outcome.nonce)
-    if begun is None:
-        return False
-    reserved, change = _priced(outcome, begun["reserved"])
-    ended = tx.execute(
-        "end_item",
-        run=outcome.run_id,
-        seq=outcome.index,
-        nonce=outcome.nonce,
-        state=outcome.state,
-        tries=begun["tries"] + outcome.charged,
-        ready_at=max(AGAIN, tx.now + outcome.wait) if outcome.state is ItemState.PENDING else 0,
-        error=outcome.error,
-        result=outcome.result,
-        spent=begun["spent"] + change,
-        reserved=reserved,
-        now=tx.now,
-    )
-    if ended != 1:
-        return False
-    sums.spend(change, day_of(begun["started_at"], timezone) if change else "")
-    _count(sums, ItemState(begun["state"]), outcome.state)
-    return True
+def _slices(outcomes: Sequence[ItemOutcome]) -> Iterator[list[int]]:
+    """The places of the outcomes in their order; in no slice an item stands twice."""
+    slice_of: dict[int, int] = {}
+    for place, outcome in enumerate(outcomes):
+        if outcome.index in slice_of:
+            yield list(slice_of.values())
+            slice_of = {}
+        slice_of[outcome.index] = place
+    yield list(slice_of.values())
+
+
+def _end_each(tx: Transaction, outcomes: Sequence[ItemOutcome], sums: Sums, timezone: str) -> set[int]:
+    """The outcomes of one run are on record where their begins still stand; the places of those items."""
+    run_id = outcomes[0].run_id
+    begins = json.dumps([[outcome.index, outcome.nonce] for outcome in outcomes])
+    begun = {row["seq"]: row for row in tx.all("begun_items", run=run_id, begins=begins)}
+    known = [outcome for outcome in outcomes if outcome.index in begun]
+    prices = [_priced(outcome, begun[outcome.index]["reserved"]) for outcome in known]
+    rows = [
+        _columns(tx, outcome, begun[outcome.index], price)
+        for outcome, price in zip(known, prices, strict=True)
+    ]
+    if tx.execute_many("end_item", rows) != len(rows):
+        raise SchedulerError(f"items of run {run_id} changed between a read and a write of one transaction")
+    for outcome, (_, change) in zip(known, prices, strict=True):
+        row = begun[outcome.index]
+        sums.spend(change, day_of(row["started_at"], timezone) if change else "")
+        _count(sums, ItemState(row["state"]), outcome.state)
+    return set(begun)
+
+
+def _columns(tx: Transaction, outcome: ItemOutcome, begun: Row, price: tuple[int, int]) -> Row:
+    """What `end_item` writes, and where."""
+    reserved, change = price
+    return {
+        "run": outcome.run_id,
+        "seq": outcome.index,
+        "nonce": outcome.nonce,
+        "state": outcome.state,
+        "tries": begun["tries"] + outcome.charged,
+        "ready_at": max(AGAIN, tx.now + outcome.wait) if outcome.state is ItemState.PENDING else 0,
+        "error": outcome.error,
+        "result": outcome.result,
+        "spent": begun["spent"] + change,
+        "reserved": reserved,
+        "now": tx.now,
+    }
 
 
 def _priced(outcome: ItemOutcome, reserved: int) -> tuple[int, int]:

@@ -257,8 +257,10 @@ class Store(Reads, ItemVerbs, Protocol):
         ...
 
     async def prune(self, retention: Retention, *, limit: int) -> list[RunId]:
-        """Up to `limit` runs beyond what the job keeps are gone, oldest first; never unfinished ones, nor
-        runs with unknown items."""
+        """Up to `limit` runs beyond what the job keeps are gone, oldest first.
+
+        Never unfinished ones, nor runs with unknown items.
+        """
         ...
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:

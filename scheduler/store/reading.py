@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from scheduler.clock import Micros
 from scheduler.errors import AlreadyDone, NotFound, StoreUnavailable
@@ -15,79 +15,30 @@ from scheduler.model.runs import Attempt, Run, RunId
 from scheduler.rules.planning import PauseSpan
 from scheduler.store.items import counts_of
 from scheduler.store.once import already_done
+from scheduler.store.paging import SqlitePages
 from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, pause_of, run_of
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
 
+T = TypeVar("T")
+
 _END = 1 << 62
 """Past every sequence number: the first page."""
 
 
-class SqliteReads:
+class SqliteReads(SqlitePages):
     """`Reads` on a SQLite connection."""
 
     def __init__(self, connection: ThreadConnection, queries: Mapping[str, str]) -> None:
         self._reader = connection
         self._queries = queries
 
-    async def jobs(
-        self,
-        *,
-        after: JobId | None,
-        limit: int,
-        status: str | None = None,
-        group: str | None = None,
-        label: str | None = None,
-        search: str | None = None,
-    ) -> list[JobView]:
-        rows = await self._all(
-            "list_jobs",
-            after=after or "",
-            limit=limit,
-            status=status,
-            group_name=group,
-            label=label,
-            search=None if search is None else search.lower(),
-        )
-        return await self._views([job_of(row) for row in rows])
-
     async def job(self, job_id: JobId) -> JobView:
         row = await self._one("live_job", id=job_id)
         if row is None or row["removed_at"] is not None:
             raise NotFound(f"there is no job {job_id}")
-        return (await self._views([job_of(row)]))[0]
-
-    async def _views(self, jobs: list[Job]) -> list[JobView]:
-        ids = json.dumps([job.id for job in jobs])
-        last = {row["job"]: run_of(row) for row in await self._all("last_runs", jobs=ids)}
-        live: dict[str, list[Run]] = {}
-        for row in await self._all("live_runs_of", jobs=ids):
-            live.setdefault(row["job"], []).append(run_of(row))
-        return [
-            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ()))) for job in jobs
-        ]
-
-    async def runs(
-        self,
-        *,
-        before: int | None,
-        limit: int,
-        job: JobId | None = None,
-        state: str | None = None,
-        since: Micros | None = None,
-    ) -> list[Run]:
-        values: dict[str, object] = {
-            "before": _END if before is None else before,
-            "limit": limit,
-            "state": state,
-            "since": since,
-        }
-        if job is None:
-            rows = await self._all("list_runs", **values)
-        else:
-            rows = await self._all("list_runs_of_job", job=job, **values)
-        return [run_of(row) for row in rows]
+        return (await self._views([row]))[0]
 
     async def run(self, run_id: RunId) -> Run:
         row = await self._one("live_run", id=run_id)
@@ -211,7 +162,7 @@ class SqliteReads:
         sql = self._queries[name]
         return await self._read(lambda db: db.execute(sql, values).fetchone())
 
-    async def _read(self, work: Any) -> Any:
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return await self._reader.run(work)
         except (sqlite3.Error, ValueError) as error:

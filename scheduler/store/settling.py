@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
 
 from scheduler.errors import AlreadyRunning, Conflict, NotFound
 from scheduler.model.items import Item, ItemState
@@ -13,6 +15,8 @@ from scheduler.store.items import Sums, item_counts
 from scheduler.store.rows import item_of, job_of, run_of
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import SettleItem
+
+_NEIGHBOURS: Final = 50
 
 _ENDED = (
     RunState.PARTIAL,
@@ -33,9 +37,7 @@ def settle_item(tx: Transaction, request: SettleItem) -> tuple[Item, Run]:
     run = _batch_run(tx, request.run_id)
     row = tx.one("item_of_key", run=run.id, key=request.key)
     if row is None:
-        raise NotFound(
-            f"run {run.id} has no item {request.key}", hint=f"schedctl items {run.id} lists its items"
-        )
+        raise NotFound(f"run {run.id} has no item {request.key}", hint=_meant(tx, run, request.key))
     before = ItemState(row["state"])
     if before is request.state:
         return item_of(row), run
@@ -66,6 +68,16 @@ def settle_item(tx: Transaction, request: SettleItem) -> tuple[Item, Run]:
     after = tx.one("item_of_key", run=run.id, key=request.key)
     assert after is not None  # noqa: S101 - written a moment ago
     return item_of(after), _batch_run(tx, run.id)
+
+
+def _meant(tx: Transaction, run: Run, key: str) -> str:
+    """The key that was likely meant, looked for among those that begin alike; else where they are listed."""
+    known: list[str] = []
+    for start in (key, key[: len(key) // 2]):
+        for query in ("keys_after", "keys_before"):
+            known += [row["key"] for row in tx.all(query, run=run.id, key=start, limit=_NEIGHBOURS)]
+    near = get_close_matches(key, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"`schedctl items {run.id}` lists its items"
 
 
 def _unsettleable(key: str, state: ItemState) -> str:
@@ -151,7 +163,8 @@ def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
     found = {key: tx.one("item_of_key", run=run.id, key=key) for key in wanted}
     gone = [key for key, row in found.items() if row is None]
     if gone:
-        raise NotFound(f"run {run.id} has no item {', '.join(gone[:10])}: its list was frozen when it began")
+        message = f"run {run.id} has no item {', '.join(gone[:10])}: its list was frozen when it began"
+        raise NotFound(message, hint=_meant(tx, run, gone[0]))
     states = {key: ItemState(row["state"]) for key, row in found.items() if row is not None}
     refused = [
         f"{key} is {state}"

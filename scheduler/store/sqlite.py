@@ -108,6 +108,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         clock: Clock,
         *,
         on_trouble: Callable[[StoreUnavailable | None], None] = lambda _: None,
+        on_commit: Callable[[Micros, int], None] = lambda _duration, _requests: None,
         queries: Mapping[str, str] | None = None,
         decide: Decide = reconcile,
     ) -> SqliteStore:
@@ -115,6 +116,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
 
         Args:
             on_trouble: called on the loop when a commit fails, and with None when commits work again.
+            on_commit: called on the loop with the time of each commit and the number of its requests.
             queries: the named SQL; the package's own unless a test weakens one to prove a guard.
             decide: `reconcile`, unless a test holds or weakens it.
 
@@ -137,7 +139,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return cls(
             writer_connection=writer_connection,
             reader=reader,
-            writer=Writer(writer_connection, names, clock, on_trouble),
+            writer=Writer(writer_connection, names, clock, on_trouble, on_commit),
             queries=names,
             clock=clock,
             store_id=store_id,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.errors import AlreadyServed, StoreRefused
+from scheduler.store.statefiles import check_state
 
 _NAME: Final = "schedulerd.lock"
 
@@ -29,10 +30,11 @@ class StateLock:
 
         Raises:
             AlreadyServed: another daemon holds it.
-            StoreRefused: the directory cannot be made or written.
+            StoreRefused: the directory cannot be made or written, or is not ours alone to write.
         """
         try:
             state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_state(state)
             descriptor = os.open(state / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreRefused(

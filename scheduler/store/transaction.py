@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -43,6 +43,10 @@ class Transaction:
     def execute(self, name: str, /, **values: object) -> int:
         """How many rows the statement changed; every caller of a conditional write looks at it."""
         return self._db.execute(self._queries[name], values).rowcount
+
+    def execute_many(self, name: str, rows: Iterable[Mapping[str, object]], /) -> int:
+        """How many rows the statement changed, executed once for each of these."""
+        return self._db.executemany(self._queries[name], rows).rowcount
 
     def all(self, name: str, /, **values: object) -> list[Row]:
         """All rows."""

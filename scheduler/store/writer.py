@@ -70,11 +70,13 @@ class Writer:
         queries: Mapping[str, str],
         clock: Clock,
         on_trouble: Callable[[StoreUnavailable | None], None],
+        on_commit: Callable[[Micros, int], None] = lambda _duration, _requests: None,
     ) -> None:
         self._connection = connection
         self._queries = queries
         self._clock = clock
         self._on_trouble = on_trouble
+        self._on_commit = on_commit
         self._waiting: deque[_Request[Any]] = deque()
         self._arrived = asyncio.Event()
         self._close_by: Micros | None = None
@@ -112,11 +114,13 @@ class Writer:
         try:
             while await self._has_work():
                 batch = list(islice(self._waiting, MAX_BATCH))
+                begun_at = self._clock.monotonic()
                 try:
                     results = await self._connection.run(partial(self._transact, batch))
                 except sqlite3.Error as error:
                     await self._wait_out(error)
                 else:
+                    self._on_commit(self._clock.monotonic() - begun_at, len(batch))
                     self._answer(results)
         finally:  # also where the loop above fails: nobody waits for an answer that cannot come
             for request in self._waiting:

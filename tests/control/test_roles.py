@@ -58,7 +58,7 @@ def test_users_and_groups_have_roles(uid: int, groups: tuple[int, ...], role: Ro
         (DAEMON, (), Role.ADMIN, True),
     ],
 )
-async def test_a_verb_needs_its_role(uid: int, groups: tuple[int, ...], needs: Role, may: bool) -> None:  # noqa: FBT001
+async def test_a_verb_needs_its_role(uid: int, groups: tuple[int, ...], needs: Role, may: bool) -> None:
     """Who has it gets through, who has less is told which it takes and how to get it."""
     asking = keeper().admit(peer(uid, *groups), "POST /v1/jobs", needs)
     if may:
@@ -123,8 +123,9 @@ async def test_a_job_with_control_may_what_its_user_may(
     """`control = true` lets a run operate the daemon; without it, it may look."""
     script = daemon.folder / "ask.py"
     script.write_text(
-        textwrap.dedent(ASK)
-        .format(socket=str(daemon.client.path), target="/v1/jobs/nightly/pause", method="POST")
+        textwrap.dedent(ASK).format(
+            socket=str(daemon.client.path), target="/v1/jobs/nightly/pause", method="POST"
+        )
     )
     job = CONTROL.format(name="clever", control=control, start=start, python=sys.executable, script=script)
     await daemon.define(job, file="clever.toml")
@@ -142,8 +143,9 @@ async def test_no_job_borrows_the_control_of_another(daemon: Daemon) -> None:
     """A run that writes another run's id into its environment is not believed: processes are what counts."""
     script = daemon.folder / "ask.py"
     script.write_text(
-        textwrap.dedent(ASK)
-        .format(socket=str(daemon.client.path), target="/v1/jobs/nightly/pause", method="POST")
+        textwrap.dedent(ASK).format(
+            socket=str(daemon.client.path), target="/v1/jobs/nightly/pause", method="POST"
+        )
     )
     await daemon.define('[jobs.trusted]\nmanual = true\ncontrol = true\nshell = "sleep 30"', file="t.toml")
     trusted = await daemon.run("trusted")

@@ -1,7 +1,8 @@
-"""Issue 5, point 2, in the running daemon: pauses with an end, and of all jobs, over deaths of the process."""
+"""Issue 5, point 2, in the running daemon: pauses with an end and of all jobs, over deaths of the process."""
 
 from __future__ import annotations
 
+import socket
 import time
 
 from tests.support.daemon import Daemon
@@ -97,6 +98,33 @@ def test_a_key_outlives_a_kill() -> None:
         assert (first.status, again.status) == (202, 202)
         assert again.body == first.body
         assert [run["id"] for run in daemon.runs("long")] == [first.body["id"]]
+
+
+def test_killed_at_any_moment_one_key_is_one_run() -> None:
+    """I10: whatever the daemon was at when it died, the request that is sent again makes the one run whole."""
+    with Daemon(JOBS) as daemon:
+        daemon.open_gate("long.gate")
+        for number in range(8):
+            request = (
+                f"POST /v1/jobs/long/run HTTP/1.1\r\nHost: x\r\nIdempotency-Key: key-{number}\r\n"
+                'Content-Length: 20\r\n\r\n{"overlap": "queue"}'
+            )
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(daemon.socket))
+                client.sendall(request.encode())
+                time.sleep(0.004 * number)
+                daemon.kill9()
+            daemon.start()
+
+            answer = daemon.ask(
+                "POST",
+                "/v1/jobs/long/run",
+                {"overlap": "queue"},
+                headers={"Idempotency-Key": f"key-{number}"},
+            )
+
+            assert answer.status == 202, answer
+            assert len(daemon.runs("long")) == number + 1
 
 
 def test_a_pause_lists_what_is_in_flight_and_events_end_with_the_daemon() -> None:

@@ -100,17 +100,17 @@ async def _a_list_with_a_hole_is_not_whole(desk: Desk) -> bool:
 
 Scenario = Callable[[Desk], Awaitable[bool]]
 CASES: list[tuple[Scenario, list[tuple[str, str]]]] = [
-    (_nothing_begins_after_a_pause, [("begin_item", " AND wish = 'run'")]),
-    (_nothing_begins_under_an_old_claim, [("begin_item", " AND claim = :claim")]),
-    (_nothing_begins_in_a_run_that_waits, [("begin_item", " AND state = 'running'")]),
+    (_nothing_begins_after_a_pause, [("begin_items", " AND wish = 'run'")]),
+    (_nothing_begins_under_an_old_claim, [("begin_items", " AND claim = :claim")]),
+    (_nothing_begins_in_a_run_that_waits, [("begin_items", " AND state = 'running'")]),
     (
         _a_done_item_is_not_begun,
-        [("begin_item", "AND state = 'pending'"), ("fresh_items", "AND state = 'pending'")],
+        [("begin_items", "AND +state = 'pending'"), ("fresh_items", "AND state = 'pending'")],
     ),
-    (_a_done_item_stays_done, [("end_item", "AND state IN ('running', 'unknown')")]),
+    (_a_done_item_stays_done, [("begun_items", "AND state IN ('running', 'unknown')"), ("end_item", "AND state IN ('running', 'unknown')")]),
     (
         _an_old_worker_ends_no_new_begin,
-        [("end_item", "AND nonce = :nonce"), ("begun_item", "AND nonce = :nonce")],
+        [("end_item", "AND nonce = :nonce"), ("begun_items", "\n  AND nonce = json_extract(told.value, '$[1]')")],
     ),
     (
         _a_list_with_a_hole_is_not_whole,

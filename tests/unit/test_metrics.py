@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from scheduler.clock import SECOND
-from scheduler.metrics import CONTENT_TYPE, LABEL_LIMIT, Metrics
+from scheduler.metrics import CONTENT_TYPE, JOB_LIMIT, LABEL_LIMIT, Metrics
 
 NAMES = {
     "scheduler_fires",
@@ -15,6 +15,9 @@ NAMES = {
     "scheduler_live_runs",
     "scheduler_queued_runs",
     "scheduler_non_runs",
+    "scheduler_job_runs",
+    "scheduler_job_last_success_timestamp_seconds",
+    "scheduler_overdue_jobs",
     "scheduler_recoveries",
     "scheduler_fenced_writes",
     "scheduler_pauses_preserved",
@@ -59,6 +62,10 @@ def test_each_fact_is_counted_where_it_belongs() -> None:
     metrics.leases_renewed(5)
     metrics.committed(SECOND // 100, 7)
     metrics.loop_lagged(SECOND // 1000)
+    metrics.job_ran("a", "succeeded", None, 7 * SECOND)
+    metrics.job_ran("a", "failed", "exit_code", 9 * SECOND)
+    metrics.job_skipped("a", "overlap", 4)
+    metrics.overdue_counted(2)
 
     seen = samples(metrics)
     expected = {
@@ -76,6 +83,11 @@ def test_each_fact_is_counted_where_it_belongs() -> None:
         "scheduler_store_commit_seconds_sum": 0.01,
         "scheduler_store_commit_batch_sum": 7,
         "scheduler_loop_lag_seconds_sum": 0.001,
+        "scheduler_job_runs_total{job=a}{reason=}{state=succeeded}": 1,
+        "scheduler_job_runs_total{job=a}{reason=exit_code}{state=failed}": 1,
+        "scheduler_job_runs_total{job=a}{reason=overlap}{state=skipped}": 4,
+        "scheduler_job_last_success_timestamp_seconds{job=a}": 7,
+        "scheduler_overdue_jobs": 2,
     }
     assert {name: seen[name] for name in expected} == pytest.approx(expected)
 
@@ -90,6 +102,40 @@ def test_labels_are_bounded() -> None:
     series = [name for name in samples(metrics) if name.startswith("scheduler_non_runs_total")]
     assert len(series) == LABEL_LIMIT + 1
     assert samples(metrics)["scheduler_non_runs_total{reason=other}"] == 1000 - LABEL_LIMIT
+
+
+def job_series(metrics: Metrics) -> list[str]:
+    return [name for name in samples(metrics) if name.startswith("scheduler_job_") and "_created" not in name]
+
+
+def test_many_runs_of_a_job_are_one_series() -> None:
+    """No label bears a run, so ten thousand runs make no more series than one does (B55)."""
+    metrics = Metrics()
+
+    for number in range(10_000):
+        metrics.job_ran("a", "succeeded", None, number * SECOND)
+
+    assert len(job_series(metrics)) == 2
+
+
+def test_jobs_beyond_the_limit_are_told_together_and_removed_ones_leave_nothing() -> None:
+    """A thousand jobs that come and go leave no series behind, and more at a time end in `other` (B55)."""
+    metrics = Metrics()
+
+    for number in range(1000):
+        metrics.job_ran(f"gone-{number}", "succeeded", None, SECOND)
+        metrics.job_ran(f"gone-{number}", "failed", "exit_code", SECOND)
+        metrics.job_removed(f"gone-{number}")
+    assert job_series(metrics) == []
+
+    for number in range(JOB_LIMIT + 5):
+        metrics.job_ran(f"job-{number}", "succeeded", None, SECOND)
+    assert len(job_series(metrics)) == 2 * JOB_LIMIT + 1
+    assert samples(metrics)["scheduler_job_runs_total{job=other}{reason=}{state=succeeded}"] == 5
+
+    metrics.job_removed("job-0")
+    metrics.job_ran("job-new", "failed", "exit_code", SECOND)
+    assert samples(metrics)["scheduler_job_runs_total{job=job-new}{reason=exit_code}{state=failed}"] == 1
 
 
 def test_two_daemons_in_one_process_count_apart() -> None:

@@ -413,11 +413,7 @@ def test_an_id_within_the_rule_is_taken(job_id: str) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"user": "export"},
         {"isolate": "unit"},
-        {"control": True},
-        *({key: {"command": ["x"]}} for key in ("ping", "on_failure", "on_recovery")),
-        *({key: {"command": ["x"]}} for key in ("on_overdue", "on_pause", "on_budget")),
     ],
 )
 def test_what_comes_later_is_refused_and_never_ignored(keys: dict[str, object]) -> None:
@@ -545,11 +541,11 @@ def test_faults_are_printable_whatever_was_written() -> None:
 def test_the_api_gets_all_faults_in_one_error() -> None:
     """parse_definition raises once, with everything; a mixture is Invalid, not NotSupportedYet."""
     with pytest.raises(Invalid) as refused:
-        parse_definition("job", {"cron": "x", "user": "root", "shell": 1}, SETTINGS)
+        parse_definition("job", {"cron": "x", "isolate": "unit", "shell": 1}, SETTINGS)
 
     assert not isinstance(refused.value, NotSupportedYet)
-    assert {fault.key for fault in refused.value.faults} == {"cron", "user", "shell"}
-    assert "user: not supported yet" in refused.value.message
+    assert {fault.key for fault in refused.value.faults} == {"cron", "isolate", "shell"}
+    assert "isolate: not supported yet" in refused.value.message
 
 
 @pytest.mark.parametrize("table", [None, [], "x", 5])

@@ -71,12 +71,12 @@ LIMIT :limit;
 -- When the next item that waits for another try may have it.
 SELECT min(ready_at) FROM items WHERE run = :run AND state = 'pending' AND ready_at > :now;
 
--- name: begin_item
--- BEGIN_ITEM: the intent is on record before the call, if the claim and the operator still let it happen.
+-- name: begin_items
+-- BEGIN_ITEM: the intents are on record before the calls, if the claim and the operator still let them happen.
 UPDATE items
 SET state       = 'running',
     claim       = :claim,
-    nonce       = :nonce,
+    nonce       = :nonce || '-' || seq,
     effect_key  = run || ':' || key,
     attempts    = attempts + 1,
     ready_at    = 0,
@@ -86,21 +86,23 @@ SET state       = 'running',
     started_at  = :now,
     finished_at = NULL
 WHERE run = :run
-  AND seq = :seq
-  AND state = 'pending'
+  AND seq IN (SELECT value FROM json_each(:places))
+  AND +state = 'pending' -- "+": by the primary key, not by the index of states, which names every pending item
   AND EXISTS (SELECT 1 FROM runs
               WHERE id = :run AND state = 'running' AND wish = 'run' AND claim = :claim)
 RETURNING seq, key, payload, nonce, attempts, tries;
 
--- name: begun_item
--- An item under the begin that an outcome names.
-SELECT state, tries, spent, reserved, started_at FROM items
+-- name: begun_items
+-- Items under the begins that outcomes name; one that was given up as unknown may still be proved.
+SELECT seq, state, tries, spent, reserved, started_at
+FROM json_each(:begins) AS told CROSS JOIN items
 WHERE run = :run
-  AND seq = :seq
-  AND nonce = :nonce;
+  AND seq = json_extract(told.value, '$[0]')
+  AND nonce = json_extract(told.value, '$[1]')
+  AND state IN ('running', 'unknown');
 
 -- name: end_item
--- END_ITEM: the outcome of this begin; one that was given up as unknown may still be proved.
+-- END_ITEM: the outcome of this begin.
 UPDATE items
 SET state       = :state,
     tries       = :tries,
@@ -178,6 +180,14 @@ UPDATE jobs SET crashes = 0 WHERE id = :job AND crashes > 0 AND status <> 'pause
 -- name: item_of_key
 -- One item.
 SELECT * FROM items WHERE run = :run AND key = :key;
+
+-- name: keys_after
+-- The keys that stand at and behind this one in the order of letters.
+SELECT key FROM items WHERE run = :run AND key >= :key ORDER BY key LIMIT :limit;
+
+-- name: keys_before
+-- The keys that stand before this one in the order of letters, nearest first.
+SELECT key FROM items WHERE run = :run AND key < :key ORDER BY key DESC LIMIT :limit;
 
 -- name: settle_item
 -- The operator says what became of an item; never of one that is done, or at work.

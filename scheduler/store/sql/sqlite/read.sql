@@ -3,6 +3,37 @@
 SELECT * FROM jobs
 WHERE id > :after
   AND removed_at IS NULL
+ORDER BY id
+LIMIT :limit;
+
+-- name: list_jobs_of_status
+-- A page of the jobs of one status by id.
+SELECT * FROM jobs
+WHERE status = :status
+  AND id > :after
+  AND removed_at IS NULL
+ORDER BY id
+LIMIT :limit;
+
+-- name: list_jobs_in_group
+-- A page of the jobs of one group by id.
+SELECT * FROM jobs
+WHERE group_name = :group_name
+  AND id > :after
+  AND removed_at IS NULL
+ORDER BY id
+LIMIT :limit;
+
+-- name: jobs_stretch
+-- The last id of a stretch of so many jobs.
+SELECT max(id) AS until FROM (SELECT id FROM jobs WHERE id > :after ORDER BY id LIMIT :stretch);
+
+-- name: search_jobs
+-- Those of a stretch of jobs that fit.
+SELECT * FROM jobs
+WHERE id > :after
+  AND id <= :until
+  AND removed_at IS NULL
   AND (:status IS NULL OR status = :status)
   AND (:group_name IS NULL OR group_name = :group_name)
   AND (:label IS NULL OR EXISTS (SELECT 1 FROM json_each(definition, '$.labels') WHERE value = :label))
@@ -25,12 +56,11 @@ ORDER BY seq;
 
 -- name: list_runs
 -- A page of runs, newest first.
-SELECT * FROM runs
-WHERE seq < :before
-  AND (:state IS NULL OR state = :state)
-  AND (:since IS NULL OR coalesce(started_at, queued_at) >= :since)
-ORDER BY seq DESC
-LIMIT :limit;
+SELECT * FROM runs WHERE seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- name: list_runs_in_state
+-- A page of the runs in one state, newest first.
+SELECT * FROM runs WHERE state = :state AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: list_runs_of_job
 -- A page of one job's runs, newest first.
@@ -41,6 +71,20 @@ WHERE job = :job
   AND (:since IS NULL OR coalesce(started_at, queued_at) >= :since)
 ORDER BY seq DESC
 LIMIT :limit;
+
+-- name: search_runs
+-- Those of a stretch of runs that are not older than a moment, newest first.
+SELECT * FROM runs
+WHERE seq < :before
+  AND seq >= :from
+  AND (:state IS NULL OR state = :state)
+  AND coalesce(started_at, queued_at) >= :since
+ORDER BY seq DESC
+LIMIT :limit;
+
+-- name: newest_seq
+-- The sequence number of the newest run.
+SELECT coalesce(max(seq), 0) AS seq FROM runs;
 
 -- name: list_attempts
 -- The attempts of a run, oldest first.

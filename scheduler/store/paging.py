@@ -1,0 +1,131 @@
+"""Pages of jobs and runs: rows are found by an index, or stretch by stretch, and decoded beside the loop.
+
+The connection also serves the engine's looks, so no statement reads more than a bounded number of rows, and
+a page of definitions is decoded in its thread: neither a tick nor the loop waits for a long list (I15).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from scheduler.clock import Micros
+from scheduler.model.jobs import JobId
+from scheduler.model.runs import Run
+from scheduler.store.rows import job_of, run_of
+from scheduler.store.transaction import Row
+from scheduler.store.values import JobView
+
+T = TypeVar("T")
+
+_END: Final = 1 << 62
+"""Past every sequence number: the first page."""
+
+_JOBS_AT_ONCE: Final = 2_000
+_RUNS_AT_ONCE: Final = 20_000
+"""Rows that one search looks at before it lets others read."""
+
+
+class SqlitePages:
+    """The lists of `Reads`, mixed into it."""
+
+    _queries: Mapping[str, str]
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns, in the connection's thread."""
+        raise NotImplementedError
+
+    async def jobs(
+        self,
+        *,
+        after: JobId | None,
+        limit: int,
+        status: str | None = None,
+        group: str | None = None,
+        label: str | None = None,
+        search: str | None = None,
+    ) -> list[JobView]:
+        if label is not None or search is not None or (status and group):
+            wanted = {
+                "status": status,
+                "group_name": group,
+                "label": label,
+                "search": None if search is None else search.lower(),
+            }
+            return await self._views(await self._search_jobs(after or "", limit, wanted))
+        values: dict[str, object] = {"after": after or "", "limit": limit}
+        if status is not None:
+            return await self._views(await self._rows("list_jobs_of_status", status=status, **values))
+        if group is not None:
+            return await self._views(await self._rows("list_jobs_in_group", group_name=group, **values))
+        return await self._views(await self._rows("list_jobs", **values))
+
+    async def _search_jobs(self, after: str, limit: int, wanted: Mapping[str, object]) -> list[Row]:
+        """The first jobs behind `after` that fit, looked for stretch by stretch."""
+        found: list[Row] = []
+        while len(found) < limit:
+            (stretch,) = await self._rows("jobs_stretch", after=after, stretch=_JOBS_AT_ONCE)
+            if stretch["until"] is None:
+                break
+            left = limit - len(found)
+            found += await self._rows(
+                "search_jobs", after=after, until=stretch["until"], limit=left, **wanted
+            )
+            after = stretch["until"]
+        return found
+
+    async def _views(self, rows: Sequence[Row]) -> list[JobView]:
+        """The jobs with their runs, decoded in the thread that read them."""
+        ids = json.dumps([row["id"] for row in rows])
+
+        def views(db: sqlite3.Connection) -> list[JobView]:
+            last = {row["job"]: run_of(row) for row in db.execute(self._queries["last_runs"], {"jobs": ids})}
+            live: dict[str, list[Run]] = {}
+            for row in db.execute(self._queries["live_runs_of"], {"jobs": ids}):
+                live.setdefault(row["job"], []).append(run_of(row))
+            jobs = [job_of(row) for row in rows]
+            return [
+                JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ())))
+                for job in jobs
+            ]
+
+        return await self._read(views)
+
+    async def runs(
+        self,
+        *,
+        before: int | None,
+        limit: int,
+        job: JobId | None = None,
+        state: str | None = None,
+        since: Micros | None = None,
+    ) -> list[Run]:
+        values: dict[str, object] = {"before": _END if before is None else before, "limit": limit}
+        if job is not None:
+            rows = await self._rows("list_runs_of_job", job=job, state=state, since=since, **values)
+        elif since is not None:
+            rows = await self._search_runs(before, limit, {"state": state, "since": since})
+        elif state is not None:
+            rows = await self._rows("list_runs_in_state", state=state, **values)
+        else:
+            rows = await self._rows("list_runs", **values)
+        return [run_of(row) for row in rows]
+
+    async def _search_runs(self, before: int | None, limit: int, wanted: Mapping[str, object]) -> list[Row]:
+        """The newest runs before `before` that fit, looked for stretch by stretch."""
+        if before is None:
+            before = int((await self._rows("newest_seq"))[0]["seq"]) + 1
+        found: list[Row] = []
+        while len(found) < limit and before > 0:
+            start = max(0, before - _RUNS_AT_ONCE)
+            values: dict[str, Any] = {"before": before, "from": start, "limit": limit - len(found), **wanted}
+            found += await self._rows("search_runs", **values)
+            before = start
+        return found
+
+    async def _rows(self, name: str, **values: object) -> list[Row]:
+        sql = self._queries[name]
+        rows: list[Row] = await self._read(lambda db: db.execute(sql, values).fetchall())
+        return rows

@@ -1,0 +1,376 @@
+"""A store under two daemons that crash, an operator, and a clock: what holds after every step.
+
+The rules are the protocol's verbs in any order, with plans, looks and workers that come too late. The
+invariants are the promises: one live claim, no more live runs than allowed, no fire lost or told twice,
+terminal rows that stay, a pause that nothing but its resume lifts, and no job that is wedged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from scheduler.clock import MINUTE, SECOND, Micros
+from scheduler.errors import Conflict, NotFound
+from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode
+from scheduler.model.runs import LIVE, TERMINAL, Grant, OwnerId, Run, RunId, RunState, RunTrigger, Wish
+from scheduler.model.triggers import Schedule
+from scheduler.rules.planning import FirePlan, plan_fire
+from scheduler.rules.reconcile import SCHEDULED, Ending, Standing
+from scheduler.rules.recovery import ClaimSeen
+from scheduler.store.sqlite import FILE_NAME, SqliteStore
+from scheduler.store.values import ClaimRef, Missed
+from tests.support.builders import make_claimant, make_definition
+from tests.support.clock import FakeClock
+from tests.support.desk import Desk
+from tests.support.stores import pragma
+
+T = TypeVar("T")
+UNFINISHED = LIVE | {RunState.QUEUED}
+
+JOBS: dict[str, dict[str, Any]] = {
+    "skip": {"every": MINUTE, "on_crash": "retry", "retry": {"attempts": 1, "delay": 20}},
+    "allow": {"every": 90 * SECOND, "overlap": "allow", "max_running": 2, "catch_up": "all", "catch_up_limit": 3},
+    "queue": {"every": 2 * MINUTE, "overlap": "queue", "catch_up": "skip", "catch_up_window": 300},
+    "latest": {"every": 45 * SECOND, "overlap": "cancel_running", "priority": 1},
+    "delay": {"delay": 50 * SECOND, "retry": {"attempts": 1, "delay": 20}},
+    "delay-queue": {"delay": 70 * SECOND, "overlap": "queue", "on_crash": "retry", "catch_up_window": 100},
+    "hand": {"manual": True, "on_crash": "resume"},
+}
+ENDINGS = [Ending.SUCCEEDED, Ending.FAILED, Ending.RETRY_ASKED, Ending.CANCELLED, Ending.SHUTDOWN]
+jobs = st.sampled_from(sorted(JOBS))
+daemons = st.integers(0, 1)
+choices = st.integers(0, 10_000)
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A process: what it holds in memory dies with it, what it planned or saw may be used too late."""
+
+    desk: Desk
+    held: dict[RunId, Run] = field(default_factory=dict)
+    zombies: list[Run] = field(default_factory=list)
+    recovering: list[Run] = field(default_factory=list)
+    plans: list[FirePlan] = field(default_factory=list)
+    seen: tuple[ClaimSeen, ...] = ()
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the operator said of a job, and which fire times it ought to have had."""
+
+    keys: dict[str, Any]
+    paused: bool = False
+    removed: bool = False
+    shift: Micros = 0
+    segments: list[tuple[Micros, Micros | None, Schedule]] = field(default_factory=list)
+
+    def begin(self, now: Micros, schedule: Schedule) -> None:
+        self.segments.append((now, None, schedule))
+
+    def end(self, now: Micros) -> None:
+        begun, _, schedule = self.segments.pop()
+        self.segments.append((begun, now, schedule))
+
+    def slots(self, until: Micros) -> list[Micros]:
+        """Every fire time up to `until`, in order, of the schedules that were in force."""
+        found = []
+        for begun, ended, schedule in self.segments:
+            slot = schedule.next_fire(begun)
+            while slot is not None and slot <= (until if ended is None else min(until, ended)):
+                found.append(slot)
+                slot = schedule.next_fire(slot)
+        return found
+
+
+class StoreMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="store-machine-"))
+        self.clock = FakeClock()
+        self.stores = [self.do(SqliteStore.open(self.folder / FILE_NAME, self.clock)) for _ in range(2)]
+        for store in self.stores:
+            self.do(pragma(store, "synchronous = OFF"))
+        self.daemons = [Daemon(Desk(store, self.clock, make_claimant(max_running=4))) for store in self.stores]
+        self.truths = {JobId(name): Truth(dict(keys)) for name, keys in JOBS.items()}
+        self.granted: set[tuple[RunId, int]] = set()
+        self.ended: dict[RunId, Run] = {}
+        for name, truth in self.truths.items():
+            self.add(name, truth)
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, 20))
+
+    def tried(self, coroutine: Coroutine[Any, Any, T]) -> T | None:
+        """The result, or None where the verb was refused."""
+        try:
+            return self.do(coroutine)
+        except (Conflict, NotFound):
+            return None
+
+    @property
+    def operator(self) -> Desk:
+        return self.daemons[0].desk
+
+    def add(self, name: JobId, truth: Truth) -> None:
+        definition = make_definition(name, **truth.keys)
+        self.do(self.operator.add(definition))
+        truth.removed = False
+        truth.begin(self.clock.now(), definition.schedule)
+
+    def take(self, daemon: Daemon, grants: list[Grant]) -> None:
+        for grant in grants:
+            key = (grant.run.id, grant.run.claim)
+            assert key not in self.granted, "I2: a claim is granted once"
+            self.granted.add(key)
+            daemon.held[grant.run.id] = grant.run
+
+    def unfinished(self, states: frozenset[RunState] = UNFINISHED) -> list[Run]:
+        return [run for run in self.do(self.operator.runs(None)) if run.state in states]
+
+    # --- time and the engine ---
+    @rule(seconds=st.integers(1, 200))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.move(seconds * SECOND)
+
+    @rule(which=daemons)
+    def tick(self, which: int) -> None:
+        daemon = self.daemons[which]
+        for fired in self.do(daemon.desk.tick()):
+            self.take(daemon, list(fired.grants))
+        self.take(daemon, self.do(daemon.desk.claim()))
+
+    @rule(which=daemons)
+    def plan_for_later(self, which: int) -> None:
+        desk = self.daemons[which].desk
+        look = self.do(desk.store.due(limit=99, late_after=MINUTE, late_limit=99))
+        plans = [plan_fire(job, look.now, self.clock.run_id) for job in look.jobs]
+        self.daemons[which].plans = [plan for plan in plans if plan is not None]
+
+    @rule(which=daemons)
+    def fire_what_was_planned(self, which: int) -> None:
+        daemon = self.daemons[which]
+        for fired in self.do(daemon.desk.store.fire(daemon.desk.who, daemon.plans)):
+            self.take(daemon, list(fired.grants))
+
+    @rule(which=daemons, ending=st.sampled_from(ENDINGS), choice=choices)
+    def a_run_ends(self, which: int, ending: Ending, choice: int) -> None:
+        daemon = self.daemons[which]
+        if daemon.held:
+            run_id = sorted(daemon.held)[choice % len(daemon.held)]
+            self.do(daemon.desk.finish(daemon.held.pop(run_id), ending))
+
+    @rule(which=daemons)
+    def beat(self, which: int) -> None:
+        daemon = self.daemons[which]
+        refs = [ClaimRef(run_id=run.id, claim=run.claim) for run in daemon.held.values()]
+        answer = self.do(daemon.desk.store.renew(daemon.desk.who, refs))
+        assert set(answer) == set(daemon.held), "I8: nobody took a claim from a daemon that lives"
+
+    # --- crashes ---
+    @rule(which=daemons)
+    def crash(self, which: int) -> None:
+        daemon = self.daemons[which]
+        daemon.zombies = list(daemon.held.values())
+        daemon.held, daemon.recovering = {}, []
+        daemon.desk.who = make_claimant(max_running=4)
+
+    @rule(which=daemons, ending=st.sampled_from(ENDINGS))
+    def a_worker_of_the_dead_writes(self, which: int, ending: Ending) -> None:
+        daemon = self.daemons[which]
+        if not daemon.zombies:
+            return
+        run = daemon.zombies.pop()
+        before = self.do(daemon.desk.run(run))
+        finished = self.do(daemon.desk.finish(run, ending))
+        mine = before.state is RunState.RUNNING and before.claim == run.claim
+        assert (finished.decision.standing is Standing.WRITTEN) is mine, "I3"
+        if not mine:
+            assert self.do(daemon.desk.run(run)) == before, "I3"
+
+    def owners(self) -> set[OwnerId]:
+        return {daemon.desk.who.owner.id for daemon in self.daemons}
+
+    @rule(which=daemons)
+    def look(self, which: int) -> None:
+        daemon = self.daemons[which]
+        running = self.do(daemon.desk.store.look()).running
+        daemon.seen = tuple(seen for seen in running if seen.owner not in self.owners())
+
+    @rule(which=daemons)
+    def recover_what_was_seen(self, which: int) -> None:
+        daemon = self.daemons[which]
+        taken = self.do(daemon.desk.store.recover(daemon.seen))
+        assert all(run.owner not in self.owners() for run in taken), "I8: only claims of the dead are taken"
+        daemon.recovering += taken
+
+    @rule(which=daemons)
+    def recovery_ends(self, which: int) -> None:
+        daemon = self.daemons[which]
+        for run in self.do(daemon.desk.store.look()).recovering:
+            if run.id not in {mine.id for other in self.daemons for mine in other.recovering}:
+                daemon.recovering.append(run)  # a recovery whose recoverer died
+        for run in daemon.recovering:
+            self.do(daemon.desk.finish(run, Ending.CRASHED))
+        daemon.recovering = []
+
+    # --- the operator ---
+    @rule(job=jobs, mode=st.sampled_from([PauseMode.DRAIN, PauseMode.ITEM, PauseMode.CANCEL]))
+    def pause(self, job: str, mode: PauseMode) -> None:
+        if self.tried(self.operator.pause(JobId(job), mode=mode)) is not None:
+            self.truths[JobId(job)].paused = True
+
+    @rule(job=jobs, missed=st.sampled_from(Missed))
+    def resume(self, job: str, missed: Missed) -> None:
+        if self.tried(self.operator.resume(JobId(job), missed=missed)) is not None:
+            self.truths[JobId(job)].paused = False
+
+    @rule(job=jobs, which=daemons, overlap=st.sampled_from([None, Overlap.QUEUE, Overlap.CANCEL_RUNNING]))
+    def start(self, job: str, which: int, overlap: Overlap | None) -> None:
+        if self.truths[JobId(job)].removed:
+            return
+        daemon = self.daemons[which]
+        free = not self.do(daemon.desk.store.live_runs(JobId(job)))
+        started = self.tried(daemon.desk.start(JobId(job), overlap=overlap))
+        assert started is not None or not free, "I7: a job without a run can be started"
+        if started is not None and started.grant is not None:
+            self.take(daemon, [started.grant])
+
+    @rule(job=jobs, enabled=st.booleans(), timeout=st.integers(1, 3))
+    def edit(self, job: str, enabled: bool, timeout: int) -> None:
+        truth = self.truths[JobId(job)]
+        if not truth.removed:
+            truth.keys |= {"enabled": enabled, "timeout": timeout}
+            self.do(self.operator.edit(make_definition(job, **truth.keys)))
+
+    @rule(job=st.sampled_from(["skip", "queue", "latest"]), period=st.integers(3, 9))
+    def edit_schedule(self, job: str, period: int) -> None:
+        truth = self.truths[JobId(job)]
+        if truth.removed or truth.keys["every"] == period * 10 * SECOND:
+            return
+        truth.keys["every"] = period * 10 * SECOND
+        definition = make_definition(job, **truth.keys)
+        self.do(self.operator.edit(definition))
+        truth.end(self.clock.now())
+        truth.begin(self.clock.now(), definition.schedule)
+
+    @rule(job=jobs)
+    def remove(self, job: str) -> None:
+        truth = self.truths[JobId(job)]
+        if not truth.removed:
+            self.do(self.operator.remove(JobId(job)))
+            truth.removed = True
+            truth.end(self.clock.now())
+
+    @rule(job=jobs)
+    def add_again(self, job: str) -> None:
+        truth = self.truths[JobId(job)]
+        if truth.removed:
+            self.add(JobId(job), truth)
+
+    @rule(number=st.integers(1, 3))
+    def skip_next(self, number: int) -> None:
+        self.tried(self.operator.store.skip_next(JobId("allow"), number, self.operator.peer))
+
+    @rule(choice=choices, verb=st.sampled_from(["cancel", "retry_now"]))
+    def a_verb_on_a_live_run(self, choice: int, verb: str) -> None:
+        if runs := self.unfinished():
+            run = runs[choice % len(runs)]
+            self.tried(getattr(self.operator.store, verb)(run.id, self.operator.peer))
+
+    @rule(choice=choices)
+    def retry(self, choice: int) -> None:
+        runs = self.unfinished(frozenset({RunState.FAILED, RunState.CRASHED, RunState.INTERRUPTED}))
+        if runs:
+            run = runs[choice % len(runs)]
+            if self.tried(self.operator.store.retry(run.id, self.operator.peer)) is not None:
+                self.ended.pop(run.id, None)
+
+    # --- what holds after every step ---
+    @invariant()
+    def promises_hold(self) -> None:
+        views = self.do(self.operator.store.jobs(after=None, limit=99))
+        runs = self.do(self.operator.runs(None))
+        self.check_runs(runs)
+        for view in views:
+            self.check_job(view.job, [run for run in runs if run.job == view.job.id])
+
+    def check_runs(self, runs: list[Run]) -> None:
+        held = {run.id: run for daemon in self.daemons for run in daemon.held.values()}
+        for run in runs:
+            if run.id in self.ended:
+                before = self.ended[run.id]
+                if run.state is not RunState.SKIPPED:
+                    assert run == before, "a terminal row never changes by itself"
+            if run.state in TERMINAL:
+                self.ended[run.id] = run
+                assert run.finished_at is not None
+            if run.state is RunState.RUNNING:
+                assert (run.id, run.claim) in self.granted, "I10: what runs was granted"
+                if run.owner in self.owners():
+                    assert held[run.id].claim == run.claim, "I2: a live claim has its one worker"
+            if run.state in (RunState.FAILED, RunState.CANCELLED, RunState.CRASHED, RunState.INTERRUPTED):
+                assert run.reason, "every non-success says why"
+        for run in held.values():
+            row = next(one for one in runs if one.id == run.id)
+            assert (row.state, row.claim) == (RunState.RUNNING, run.claim), "I8: a live run is left alone"
+
+    def check_job(self, job: Any, runs: list[Run]) -> None:
+        truth = self.truths[job.id]
+        live = [run for run in runs if run.state in LIVE]
+        assert len(live) <= truth.keys.get("max_running", 1), "I2"
+        assert job.status is (JobStatus.PAUSED if truth.paused else JobStatus.ACTIVE), "I4"
+        assert job.enabled is truth.keys.get("enabled", True), "I4"
+        assert job.next_fire_at is None or job.may_fire
+        if job.may_fire:
+            assert not [run for run in runs if run.state is RunState.HELD], "a resume leaves nothing held"
+            assert not [run for run in live if run.wish is Wish.HOLD]
+            waits = [run for run in runs if run.state in UNFINISHED and run.trigger in SCHEDULED]
+            kind = job.definition.schedule.kind
+            silent = job.next_fire_at is None and kind != "manual"
+            assert not silent or (kind == "delay" and waits), "I7: an active job fires again"
+        if job.definition.schedule.kind == "every":
+            pending = job.next_fire_at if job.held_from is None else job.held_from
+            assert pending is not None
+            self.check_explained(truth, runs, pending)
+
+    def check_explained(self, truth: Truth, runs: list[Run], pending: Micros) -> None:
+        """Every fire time before the first pending one is a run, or is counted by one skip row."""
+        furthest = max([pending, *(run.fire_time_last or run.fire_time or 0 for run in runs)])
+        slots = truth.slots(furthest)
+        explained: dict[Micros, int] = dict.fromkeys(slots, 0)
+        for run in runs:
+            if run.fire_time is None or run.trigger is RunTrigger.MANUAL:
+                continue
+            covered = [s for s in slots if run.fire_time <= s <= (run.fire_time_last or run.fire_time)]
+            assert run.count == len(covered), f"I13: {run.count} told, {len(covered)} were meant"
+            for slot in covered:
+                explained[slot] += 1
+        for slot, times in explained.items():
+            assert times == (slot < pending), f"I13: {slot} is explained {times} times"
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            for store in self.stores:
+                self.do(store.close())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(
+    max_examples=30,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
