@@ -3,7 +3,9 @@
 Each item is begun in one commit and ended in another, as with paid calls; the handler is an async function
 that returns at once. The whole daemon runs in this process, on a real file with `synchronous=FULL`, and logs
 to nowhere at its default level. Prints a markdown table; the CPU is that of all threads of the process, and
-says more than the clock where the machine has other things to do. Run: `python benchmarks/items.py [ITEMS...]`.
+says more than the clock where the machine has other things to do.
+
+Run: `python benchmarks/items.py [ITEMS...]`
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from scheduler.telemetry import configure, get_logger
 SIZES = (100, 1_000, 10_000, 100_000)
 CONCURRENCY = 256
 LEAST_PER_SECOND = 5_000
-"""Judged by the CPU, which others do not take, from LEAST_ITEMS on: below it a start costs more than items."""
+"""Judged by the CPU, which others do not take, from LEAST_ITEMS on: below, a start costs more than items."""
 
 LEAST_ITEMS = 10_000
 
@@ -100,8 +102,6 @@ async def _daemon(folder: Path) -> AsyncIterator[Path]:
     service = Service(settings, folder / "state", socket, SystemClock(), get_logger())
     life = asyncio.create_task(service.run())
     try:
-        while not socket.exists() and not life.done():
-            await asyncio.sleep(0.01)
         await _ready(socket)
         yield socket
     finally:

@@ -33,7 +33,7 @@ from scheduler.engine.loopwatch import LoopWatch
 from scheduler.engine.operations import Operations
 from scheduler.engine.overdue import OverdueWatch
 from scheduler.engine.pauses import AllJobs
-from scheduler.engine.ports import Liveness
+from scheduler.engine.ports import Executor, Liveness
 from scheduler.engine.recovery import Recoverer
 from scheduler.engine.reporting import Reporter
 from scheduler.engine.retention import RetentionWatch
@@ -123,13 +123,8 @@ class Edges:
 
 def make_machinery(given: Surface, store: Store) -> Machinery:
     """The machinery on this store; nothing of it runs yet."""
-    settings, clock, log, metrics = given.settings, given.clock, given.log, given.metrics
-    claimant = Claimant(
-        owner=this_owner(given.owner),
-        lease=settings.lease,
-        max_running=settings.max_running,
-        groups=dict(settings.groups),
-    )
+    clock, log, metrics = given.clock, given.log, given.metrics
+    claimant = _make_claimant(given)
     warden = Warden(store.store_id, clock)
     executors = Executors(_surroundings(given, store.store_id, warden), given.spawner)
     wake = _Late()
@@ -142,27 +137,11 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         log=log,
         metrics=metrics,
     )
-    claims = Claims(
-        store=store,
-        clock=clock,
-        claimant=claimant,
-        heartbeat=settings.heartbeat,
-        liveness=lambda _owner: Liveness.DEAD,  # the state lock is ours, so every other owner is dead
-        recoverer=recoverer,
-        log=log,
-        metrics=metrics,
-    )
+    claims = _make_claims(given, store, claimant, recoverer)
     reporter = Reporter(store, clock, log)
     desk = StoreDesk(store, claimant, log)
-    runner = Runner(
-        executor=ClearingExecutor(BatchExecutor(executors, desk, clock), undertaker),
-        writeback=writeback,
-        reporter=reporter,
-        claims=claims,
-        clock=clock,
-        log=log,
-        default_timeout=settings.default_timeout,
-    )
+    executor = ClearingExecutor(BatchExecutor(executors, desk, clock), undertaker)
+    runner = _make_runner(given, executor, claims, writeback, reporter)
     engine = _make_engine(given, store, claimant, claims, runner, metrics)
     wake.target = engine.wake
     timer = ApschedulerTimer(clock, engine.wake)
@@ -189,6 +168,43 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
             watched=lambda: alerting.watched, reads=store, clock=clock, log=log, metrics=metrics
         ),
         census=Census(store, metrics),
+    )
+
+
+def _make_claimant(given: Surface) -> Claimant:
+    settings = given.settings
+    return Claimant(
+        owner=this_owner(given.owner),
+        lease=settings.lease,
+        max_running=settings.max_running,
+        groups=dict(settings.groups),
+    )
+
+
+def _make_claims(given: Surface, store: Store, claimant: Claimant, recoverer: Recoverer) -> Claims:
+    return Claims(
+        store=store,
+        clock=given.clock,
+        claimant=claimant,
+        heartbeat=given.settings.heartbeat,
+        liveness=lambda _owner: Liveness.DEAD,  # the state lock is ours, so every other owner is dead
+        recoverer=recoverer,
+        log=given.log,
+        metrics=given.metrics,
+    )
+
+
+def _make_runner(
+    given: Surface, executor: Executor, claims: Claims, writeback: WriteBack, reporter: Reporter
+) -> Runner:
+    return Runner(
+        executor=executor,
+        writeback=writeback,
+        reporter=reporter,
+        claims=claims,
+        clock=given.clock,
+        log=given.log,
+        default_timeout=given.settings.default_timeout,
     )
 
 

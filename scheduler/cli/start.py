@@ -18,7 +18,7 @@ from scheduler.cli.connection import segment
 from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
-from scheduler.cli.waiting import AT_REST, way_on
+from scheduler.cli.waiting import is_at_rest, way_on
 from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import AlreadyRunning, ClientTimeout, DaemonUnreachable
@@ -119,7 +119,7 @@ class _Follower:
             except DaemonUnreachable:
                 if self._clock.monotonic() - seen_at > self._session.control.timeout:
                     raise
-            if run.get("state") in AT_REST:
+            if is_at_rest(run):
                 self.close()
                 return run
             self._show(run)
@@ -161,7 +161,7 @@ def _tell(session: Session, run: Json) -> None:
     took = elapsed(run)
     said = ["" if took is None else f"after {duration(took)}", outcome(run)]
     text = ", ".join(part for part in said if part)
-    state = run_cell(escape(run.get("state", "?")), text if run.get("state") in AT_REST else "")
+    state = run_cell(escape(run.get("state", "?")), text if is_at_rest(run) else "")
     session.screen.line(escape(run.get("job", "?")), f"run {escape(run.get('id', '?'))}", state)
 
 

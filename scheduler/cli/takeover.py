@@ -14,13 +14,13 @@ from typing import Any
 from scheduler.cli.toml import job_file
 from scheduler.clock import Micros, from_micros
 from scheduler.config.crontab import CrontabEntry, ImportNote, JobEntry, to_job_tables
-from scheduler.config.jobfile import NOT_SUPPORTED, parse_definition, parse_jobs
-from scheduler.config.jobmodel import UNSUPPORTED
+from scheduler.config.jobfile import parse_definition, parse_jobs
 from scheduler.config.settings import Settings
 from scheduler.errors import Conflict, Fault
 from scheduler.model.triggers import Cron, load_zone
 
 _REBOOT = "@reboot"
+_USER = "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Takeover:
         jobs: its jobs, in the order of the crontab.
         notes: what has no counterpart, or another one.
         faults: why the daemon would refuse the file.
-        later: keys in it that the daemon refuses until a later version.
+        later: users in it that this process could not start a job for; the daemon may.
     """
 
     text: str
@@ -87,7 +87,7 @@ def take_over(
     text = job_file(imported.jobs, heading=heading)
     settings = Settings(timezone=timezone or machine_zone)
     _, faults = parse_jobs(text, name, settings)
-    later = [fault for fault in faults if fault.message.startswith(NOT_SUPPORTED)]
+    later = [fault for fault in faults if fault.key == _USER]
     faults = [fault for fault in faults if fault not in later]
     lines = [entry for entry in entries if isinstance(entry, JobEntry)]
     tables = tomllib.loads(text).get("jobs", {})
@@ -101,7 +101,7 @@ def take_over(
 def _proved(
     id: str, table: dict[str, Any], entry: JobEntry, settings: Settings, *, since: Micros, count: int
 ) -> TakenJob:
-    known = {key: value for key, value in table.items() if key not in UNSUPPORTED}
+    known = {key: value for key, value in table.items() if key != _USER}
     definition = parse_definition(id, known, settings)
     zone = entry.timezone or settings.timezone
     found = _walk(definition.schedule.next_fire, since, count)

@@ -13,12 +13,7 @@ from scheduler.cli.wording import Json, duration, escape, instant, moment, outco
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import ClientTimeout
 
-ENDED: Final = frozenset(
-    {"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"}
-)
-AT_REST: Final = ENDED | {"held"}
-"""States that only an operator changes: whoever waits for more waits for ever."""
-
+ENDED: Final = frozenset({"succeeded", "partial", "failed", "cancelled", "crashed", "interrupted", "skipped"})
 _AT_WORK: Final = frozenset({"running", "recovering"})
 _FIRST_LOOK: Final[Micros] = 50 * MILLISECOND
 _LOOK_EVERY: Final[Micros] = SECOND
@@ -51,11 +46,21 @@ def wait_for_rest(session: Session, runs: Sequence[Json]) -> int:
     return 0
 
 
+def is_at_rest(run: Json) -> bool:
+    """Only an operator changes the run's state: whoever waits for more waits for ever."""
+    return run.get("state") in ENDED or _is_held(run)
+
+
+def _is_held(run: Json) -> bool:
+    """A batch whose daemon died between a pause and the hold waits in its place."""
+    return run.get("state") == "held" or (run.get("state") == "waiting" and run.get("wish") == "hold")
+
+
 def way_on(session: Session, run: Json) -> str | None:
     """What an operator can do with a run that rests although it is not done; None where nothing is left."""
     id, job = escape(run.get("id", "?")), escape(run.get("job", "?"))
     progress = run.get("progress") or {}
-    if run.get("state") == "held":
+    if _is_held(run):
         return f"run {id} is held, {_held_by(session, job)}; `schedctl cancel {id}` ends it instead"
     if run.get("state") != "partial":
         return None

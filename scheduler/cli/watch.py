@@ -17,7 +17,7 @@ from scheduler.cli.connection import segment
 from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import complete_run, run_of
 from scheduler.cli.session import Session, client_verb
-from scheduler.cli.waiting import AT_REST, way_on
+from scheduler.cli.waiting import is_at_rest, way_on
 from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import ClientTimeout, DaemonUnreachable
@@ -106,7 +106,7 @@ class _Watch:
             except DaemonUnreachable:
                 if self._clock.monotonic() - seen_at > self._session.control.timeout:
                     raise
-            if run.get("state") in AT_REST:
+            if is_at_rest(run):
                 return run
             limit = self._session.limit
             if limit is not None and self._clock.monotonic() - self._began_at >= limit:

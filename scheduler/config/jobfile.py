@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.config.fields import checked, names_of
-from scheduler.config.jobmodel import FOREIGN, UNSUPPORTED, JobTable, source_of
+from scheduler.config.jobmodel import FOREIGN, JobTable, source_of
 from scheduler.config.jobrules import Written, broken_rules
 from scheduler.config.locate import Lines, locate
 from scheduler.config.settings import Settings
@@ -171,13 +171,9 @@ def _judge(job_id: object, table: object, settings: Settings) -> JobDefinition |
     split = list(_split_ids(str(job_id), table))
     if split and len(split) == len(table):
         return [*problems, *split]
-    unsupported = [key for key in UNSUPPORTED if key in table]
-    left = {key: value for key, value in table.items() if key not in {*unsupported, *_heads(split)}}
+    left = {key: value for key, value in table.items() if key not in _heads(split)}
     found = checked(JobTable, left, foreign=FOREIGN)
     written = Written(job_id=str(job_id), raw=table, job=found.table, settings=settings)
-    problems += [
-        Problem((key,), f"{NOT_SUPPORTED}: {UNSUPPORTED[key]}; leave the key out") for key in unsupported
-    ]
     problems += [*split, *found.problems, *broken_rules(found, written)]
     if problems:
         return problems
@@ -199,7 +195,7 @@ def _id_problems(job_id: object) -> Iterator[Problem]:
 def _split_ids(job_id: str, table: Mapping[str, object]) -> Iterator[Problem]:
     """Ids with a dot that TOML has cut, for want of quotes: `[jobs.a.b]` is a table b in the job a."""
     for key, inner in table.items():
-        if key in _KEYS or key in UNSUPPORTED or not isinstance(inner, Mapping):
+        if key in _KEYS or not isinstance(inner, Mapping):
             continue
         rest = _path_to_job(inner)
         if rest is not None:

@@ -1,15 +1,13 @@
 """The table of one job, as an author writes it: its keys, their types, and how it becomes canonical.
 
 The same model serves job files (TOML) and the control API (JSON). It judges each key by itself; what keys
-mean together is in `jobrules`, and what of the design this version does not do is listed here, for it is
-refused, never ignored.
+mean together is in `jobrules`.
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
@@ -74,9 +72,6 @@ FOREIGN: Final = {
     "coalesce": "catch_up",
     "max_instances": "max_running",
 }
-
-# Parts of the design that come with a later version: refused, never ignored.
-UNSUPPORTED: Final[Mapping[str, str]] = {}
 
 _DURATIONS: Final = frozenset(
     {

@@ -14,7 +14,7 @@ from scheduler.errors import Conflict, NotFound, Stale
 from scheduler.model.jobs import Job, JobDefinition, JobStatus, Origin
 from scheduler.model.runs import RunReason, SkipReason
 from scheduler.store.finishing import cancel_rest, end_if_past
-from scheduler.store.operating import live_job, next_from_now, unfinished
+from scheduler.store.operating import live_job, next_from_now, next_untold, unfinished
 from scheduler.store.rows import job_of
 from scheduler.store.starting import tell_unfired
 from scheduler.store.transaction import Transaction
@@ -77,8 +77,12 @@ def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition
 def _restore(
     tx: Transaction, change: DefinitionChange, definition: JobDefinition, tombstone: Job, revision: int
 ) -> None:
-    """Putting a job back restores its pause; what it was doing before is another incarnation's business."""
-    following = definition.schedule.next_fire(tx.now)
+    """Putting a job back restores its pause, and fire times that were passed over stay so.
+
+    What it was doing before is another incarnation's business.
+    """
+    same = tombstone.definition.schedule == definition.schedule
+    following = next_untold(tx, tombstone, tx.now) if same else definition.schedule.next_fire(tx.now)
     fires = definition.enabled and tombstone.status is not JobStatus.PAUSED
     written = tx.execute(
         "restore_job",

@@ -200,21 +200,26 @@ def lift(
 
 
 def next_from_now(tx: Transaction, job: Job, as_of: Micros | None = None) -> Micros | None:
-    """The next slot from now, or from `as_of`; None while a `delay` job's scheduled run is on its way.
-
-    Slots that have their row already (passed over by `skip-next`) do not come again.
-    """
+    """The next slot from now, or from `as_of`; None while a `delay` job's scheduled run is on its way."""
     schedule = job.definition.schedule
     if schedule.trigger.kind == "delay" and int(tx.value("other_scheduled_runs", job=job.id, id="")):
         return None
     after = tx.now if as_of is None else as_of
     if job.held_from is not None and schedule.trigger.kind != "delay":
         after = max(after, min(job.held_from - 1, tx.now))  # those before it are of another definition
+    return next_untold(tx, job, after)
+
+
+def next_untold(tx: Transaction, job: Job, after: Micros) -> Micros | None:
+    """The first slot after `after` that has no row yet: one that `skip-next` told as skipped does not come."""
+    schedule = job.definition.schedule
     following = schedule.next_fire(after)
-    told = None if following is None else tx.one("run_at", job=job.id, fire_time=following)
-    if following is None or told is None or told["generation"] != job.generation:
-        return following
-    return schedule.next_fire(max(following, told["fire_time_last"] or following))
+    while following is not None:
+        told = tx.one("run_at", job=job.id, fire_time=following)
+        if told is None or told["generation"] != job.generation:
+            break
+        following = schedule.next_fire(max(following, told["fire_time_last"] or following))
+    return following
 
 
 def held_back(

@@ -184,7 +184,7 @@ def test_the_items_of_a_large_batch_come_in_pages(daemon: Daemon, tmp_path: Path
     file = tmp_path / "items.jsonl"
     file.write_text("".join(f"{number}\n" for number in range(600)))
     daemon.write(
-        f"[jobs.many]\nmanual = true\npython = \"handlers:nothing\"\n[jobs.many.batch]\n"
+        f'[jobs.many]\nmanual = true\npython = "handlers:nothing"\n[jobs.many.batch]\n'
         f'items_file = "{file}"\nconcurrency = 100\n',
         name="many.toml",
     )

@@ -60,7 +60,7 @@ def test_an_answer_without_problem_details_is_judged_by_its_status(
         ["list", "--frob"],
         ["pause"],
         ["pause", "a", "--all"],
-        ["pause", "a", "--mode", "item"],
+        ["pause", "a", "--mode", "sleep"],
         ["run", "a", "--args", "[1]"],
         ["run", "a", "--args", "{"],
         ["show"],

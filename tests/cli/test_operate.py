@@ -47,13 +47,14 @@ def test_pause_drains_unless_told_otherwise(schedctl: Schedctl, daemon: StubDaem
     [
         (["export-*"], ["export-a", "export-b"]),
         (["export-?", "backup"], ["backup", "export-a", "export-b"]),
-        (["--all"], ["backup", "export-a", "export-b"]),
+        (["*"], ["backup", "export-a", "export-b"]),
+        (["--group", "g", "--all"], ["export-b"]),
         (["--group", "g"], ["export-b"]),
         (["--group", "g", "export-*"], ["export-b"]),
         (["backup", "backup", "export-b"], ["backup", "export-b"]),
     ],
 )
-def test_jobs_are_chosen_by_id_glob_group_or_all(
+def test_jobs_are_chosen_by_id_glob_or_group(
     schedctl: Schedctl, daemon: StubDaemon, choice: list[str], expected: list[str]
 ) -> None:
     """Each chosen job is paused once, over all pages of the list."""
@@ -66,6 +67,17 @@ def test_jobs_are_chosen_by_id_glob_group_or_all(
 
     assert called.code == 0
     assert [path.split("/")[3] for _, path, _ in daemon.mutations()] == expected
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_all_is_said_once(schedctl: Schedctl, daemon: StubDaemon, verb: str) -> None:
+    """`--all` is one request about everything, and looks at no job."""
+    daemon.on("POST", f"/v1/{verb}", {"paused": None, "runs": []})
+
+    called = schedctl(verb, "--all")
+
+    assert called.code == 0
+    assert [(method, path) for method, path, _ in daemon.mutations()] == [("POST", f"/v1/{verb}")]
 
 
 @pytest.mark.parametrize("choice", [["nope-*"], ["export-a", "nope-*"], ["--group", "none"]])

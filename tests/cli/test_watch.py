@@ -1,4 +1,4 @@
-"""`watch RUN`, and `run --wait` where work comes to rest without an end: lines, bar, exit codes, the way on."""
+"""`watch RUN`, and `run --wait` where work rests without an end: lines, bar, exit codes, the way on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from tests.cli.support.stub import Answer, StubDaemon
 from tests.cli.test_start import goes, going, starts
 
 SETTLED = {"done": 2, "total": 3, "failed": 0, "unknown": 1, "message": None}
-HELD = {"state": "held", "finished_at": None, "progress": {"done": 5, "total": 24, "failed": 0, "unknown": 0}}
+HELD: dict[str, Any] = {
+    "state": "held",
+    "finished_at": None,
+    "progress": {"done": 5, "total": 24, "failed": 0, "unknown": 0},
+}
 
 
 def shown(daemon: StubDaemon, *states: dict[str, Any], **of_job: Any) -> None:
@@ -94,6 +98,17 @@ class TestRest:
         assert "because job nightly is paused: `schedctl resume nightly` lets it go on" in called.err
         assert f"`schedctl cancel {RUN}` ends it" in called.err
 
+    def test_a_run_that_waits_under_a_hold_is_not_waited_for(
+        self, schedctl: Schedctl, daemon: StubDaemon, verb: list[str]
+    ) -> None:
+        """Its daemon died between the pause and the hold: it does not go on before a resume either."""
+        shown(daemon, run(**{**HELD, "state": "waiting", "wish": "hold"}), status="paused")
+
+        called = schedctl(*verb)
+
+        assert called.code == 1
+        assert "`schedctl resume nightly` lets it go on" in called.err
+
     def test_a_hold_that_ends_by_itself_says_when(
         self, schedctl: Schedctl, daemon: StubDaemon, verb: list[str]
     ) -> None:
@@ -117,7 +132,10 @@ class TestRest:
         ("progress", "said"),
         [
             (SETTLED, f"`schedctl items {RUN} --state unknown` lists them"),
-            ({**SETTLED, "unknown": 0, "failed": 1}, f"`schedctl retry {RUN} --failed` runs its failed items"),
+            (
+                {**SETTLED, "unknown": 0, "failed": 1},
+                f"`schedctl retry {RUN} --failed` runs its failed items",
+            ),
             ({**SETTLED, "unknown": 0}, f"`schedctl retry {RUN}` runs what is left"),
         ],
     )
@@ -133,9 +151,7 @@ class TestRest:
         assert "partial" in called.out
         assert said in called.err
 
-    def test_a_success_needs_no_advice(
-        self, schedctl: Schedctl, daemon: StubDaemon, verb: list[str]
-    ) -> None:
+    def test_a_success_needs_no_advice(self, schedctl: Schedctl, daemon: StubDaemon, verb: list[str]) -> None:
         """Nothing stands on stderr."""
         shown(daemon, run())
 

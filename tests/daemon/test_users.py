@@ -121,7 +121,8 @@ def test_processes_of_another_user_do_not_outlive_a_crash(and_warden: bool) -> N
     """I11: the warden, or the next start, ends what a killed daemon had started as somebody else."""
     with Daemon(_JOBS) as daemon:
         daemon.run_when(daemon.run("long"), lambda run: run["pid"])
-        before = daemon.until(lambda: found if len(found := daemon.descendants()) >= 3 else None)
+        daemon.until(lambda: len(daemon.descendants()) >= 3)
+        before = daemon.descendants()
         daemon.kill9(and_warden=and_warden)
         daemon.start()
 

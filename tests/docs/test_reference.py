@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from scheduler import RunContext, errors
 from scheduler.config.jobfile import parse_definition
-from scheduler.config.jobmodel import UNSUPPORTED, JobTable
+from scheduler.config.jobmodel import JobTable
 from scheduler.config.overlay import VARIABLES
 from scheduler.config.settings import Settings, SettingsTable
 from scheduler.errors import SchedulerError
@@ -35,7 +35,9 @@ _SECTIONS: Final = {
         "What it runs",
         "How long, how many, how often",
         "After a crash",
+        "Who is told",
     ),
+    "PingTable": ("Pings: [jobs.ID.ping]",),
     "RetryTable": ("After a failure: [jobs.ID.retry]",),
     "BatchTable": ("A batch: [jobs.ID.batch]",),
     "BudgetTable": ("What a batch may cost: [jobs.ID.budget]",),
@@ -58,6 +60,7 @@ _DERIVED: Final = {
     ("JobTable", "timezone"): "the daemon's",
     ("JobTable", "cwd"): "the home directory",
     ("JobTable", "timeout"): "`default_timeout`",
+    ("JobTable", "overdue_after"): "`late_after`",
     ("JobTable", "on_crash"): '`"record"`',
     ("SettingsTable", "timezone"): "the machine's",
     ("ListenTable", "socket"): "the runtime directory",
@@ -164,13 +167,6 @@ def test_every_choice_is_named(model: type[BaseModel]) -> None:
             missing += [f"{key}: {word}" for word in type(default) if word.value not in words]
 
     assert not missing
-
-
-def test_what_is_not_supported_yet_is_not_offered() -> None:
-    """No row offers a key that the daemon refuses as not supported yet."""
-    offered = {key for model in _MODELS for key in told(model)}
-
-    assert not offered & set(UNSUPPORTED)
 
 
 def test_every_variable_of_the_daemon_is_told() -> None:

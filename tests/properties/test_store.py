@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from scheduler.clock import MINUTE, SECOND, Micros
 from scheduler.errors import Conflict, NotFound
@@ -39,7 +39,13 @@ UNFINISHED = LIVE | {RunState.QUEUED}
 
 JOBS: dict[str, dict[str, Any]] = {
     "skip": {"every": MINUTE, "on_crash": "retry", "retry": {"attempts": 1, "delay": 20}},
-    "allow": {"every": 90 * SECOND, "overlap": "allow", "max_running": 2, "catch_up": "all", "catch_up_limit": 3},
+    "allow": {
+        "every": 90 * SECOND,
+        "overlap": "allow",
+        "max_running": 2,
+        "catch_up": "all",
+        "catch_up_limit": 3,
+    },
     "queue": {"every": 2 * MINUTE, "overlap": "queue", "catch_up": "skip", "catch_up_window": 300},
     "latest": {"every": 45 * SECOND, "overlap": "cancel_running", "priority": 1},
     "delay": {"delay": 50 * SECOND, "retry": {"attempts": 1, "delay": 20}},
@@ -101,7 +107,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = [self.do(SqliteStore.open(self.folder / FILE_NAME, self.clock)) for _ in range(2)]
         for store in self.stores:
             self.do(pragma(store, "synchronous = OFF"))
-        self.daemons = [Daemon(Desk(store, self.clock, make_claimant(max_running=4))) for store in self.stores]
+        self.daemons = [
+            Daemon(Desk(store, self.clock, make_claimant(max_running=4))) for store in self.stores
+        ]
         self.truths = {JobId(name): Truth(dict(keys)) for name, keys in JOBS.items()}
         self.granted: set[tuple[RunId, int]] = set()
         self.ended: dict[RunId, Run] = {}

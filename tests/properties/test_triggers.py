@@ -167,7 +167,7 @@ def spans_near_a_change(draw: st.DrawFn, zone: str) -> tuple[int, int]:
 
 SLOW = settings(
     deadline=None,
-    max_examples=120,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 

@@ -45,7 +45,13 @@ def stomping(verdict: Verdict, live: LiveRows, now: Micros) -> Decision:
     decision = reconcile(verdict, live, now)
     assert decision.job is not None
     as_read = JobWrite(
-        status=JobStatus.ACTIVE, failures=0, crashes=0, fires_done=1, sets_next=False, next_fire_at=None, due_at=None
+        status=JobStatus.ACTIVE,
+        failures=0,
+        crashes=0,
+        fires_done=1,
+        sets_next=False,
+        next_fire_at=None,
+        due_at=None,
     )
     return replace(decision, job=as_read)
 
@@ -74,7 +80,9 @@ async def test_the_stomped_pause_is_lost_without_reconciliation(path: Path) -> N
 # --- the transaction ---
 UNLOCKED = {
     **load_queries(),
-    **dict.fromkeys(("begin", "commit", "rollback", "savepoint", "release_savepoint", "rollback_to_savepoint"), "SELECT 1"),
+    **dict.fromkeys(
+        ("begin", "commit", "rollback", "savepoint", "release_savepoint", "rollback_to_savepoint"), "SELECT 1"
+    ),
 }
 """The named queries without any transaction: every statement commits by itself."""
 
@@ -88,8 +96,9 @@ async def pause_between_read_and_write(path: Path, queries: Mapping[str, str] | 
         finishing = asyncio.create_task(worker.finish(run))
         await gate.reached()
         pausing = asyncio.create_task(operator.pause())
-        while not pausing.done() and not operator.clock.sleepers:
-            await asyncio.sleep(0.001)
+        asleep = asyncio.create_task(operator.clock.asleep())  # it met the lock, and waits for another try
+        await asyncio.wait((pausing, asleep), return_when=asyncio.FIRST_COMPLETED)
+        asleep.cancel()
         got_in = pausing.done()
         gate.open()
         (outcome,) = await asyncio.gather(finishing, return_exceptions=True)
@@ -122,7 +131,10 @@ async def test_without_the_transaction_the_pause_gets_in_and_the_end_is_half_wri
 
 async def test_without_transaction_and_revision_the_end_writes_over_the_pause(path: Path) -> None:
     """I4: with the revision gone too the counters of a row that was not the one read are written."""
-    queries = {**UNLOCKED, "write_counters": weakened("write_counters", "AND revision = :seen_revision")["write_counters"]}
+    queries = {
+        **UNLOCKED,
+        "write_counters": weakened("write_counters", "AND revision = :seen_revision")["write_counters"],
+    }
 
     got_in, outcome = await pause_between_read_and_write(path, queries)
 
@@ -174,7 +186,9 @@ async def test_a_late_worker_is_fenced_by_the_statement_alone(path: Path, taken_
 
 
 @pytest.mark.parametrize(("taken_again", "clause"), [(True, CLAIM), (False, STATE)])
-async def test_without_both_fences_a_late_worker_overwrites(path: Path, taken_again: bool, clause: str) -> None:
+async def test_without_both_fences_a_late_worker_overwrites(
+    path: Path, taken_again: bool, clause: str
+) -> None:
     """I3: the loss that the two fences are there for: another claim's run, or a recovery, is overwritten."""
     async with opened(path, weakened("finish_run", clause), blind) as desk:
         run, outcome = await late_worker(desk, taken_again=taken_again)
@@ -194,8 +208,12 @@ def forgetting(field: str) -> Decide:
     return decide
 
 
-@pytest.mark.parametrize(("decide", "status"), [(reconcile, "active"), (forgetting("definition_revision"), "completed")])
-async def test_completed_is_the_word_of_the_definition_that_ran(path: Path, decide: Decide, status: str) -> None:
+@pytest.mark.parametrize(
+    ("decide", "status"), [(reconcile, "active"), (forgetting("definition_revision"), "completed")]
+)
+async def test_completed_is_the_word_of_the_definition_that_ran(
+    path: Path, decide: Decide, status: str
+) -> None:
     """I4: an edit during the run makes its `Completed` void; without the revision the edited job is ended."""
     async with opened(path, decide=decide) as desk:
         await desk.add(make_definition())
@@ -206,7 +224,9 @@ async def test_completed_is_the_word_of_the_definition_that_ran(path: Path, deci
         assert (await desk.job()).status == status
 
 
-@pytest.mark.parametrize(("decide", "status"), [(reconcile, "active"), (forgetting("added_revision"), "failed")])
+@pytest.mark.parametrize(
+    ("decide", "status"), [(reconcile, "active"), (forgetting("added_revision"), "failed")]
+)
 async def test_an_old_run_is_not_charged_to_the_job_that_was_added_again(
     path: Path, decide: Decide, status: str
 ) -> None:
@@ -232,7 +252,9 @@ REVISION, SLOT, STATUS, ENABLED, REMOVED = (
 
 
 @pytest.mark.parametrize(("clauses", "fired"), [((), False), ((REVISION,), True)])
-async def test_an_edit_voids_the_plan_by_its_revision(path: Path, clauses: tuple[str, ...], fired: bool) -> None:
+async def test_an_edit_voids_the_plan_by_its_revision(
+    path: Path, clauses: tuple[str, ...], fired: bool
+) -> None:
     """I4: the edited policy would tell the late fire as missed; the old plan, unguarded, runs it."""
     async with opened(path, weakened("move_job", *clauses)) as desk:
         await desk.add(make_definition(every=HOUR))
@@ -264,12 +286,10 @@ async def test_a_plan_of_a_slot_that_is_past_does_not_move_the_job_back(
         assert (await desk.job()).last_fire_at == START + (1 if moved_back else 2) * MINUTE
 
 
-@pytest.mark.parametrize(
-    ("verb", "clause"), [("pause", STATUS), ("disable", ENABLED), ("remove", REMOVED)]
-)
+@pytest.mark.parametrize(("verb", "clause"), [("pause", STATUS), ("disable", ENABLED), ("remove", REMOVED)])
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_job_that_may_not_fire_does_not(path: Path, verb: str, clause: str, guarded: bool) -> None:
-    """I4: with revision and slot gone the operator's own column still stops the fire; without it nothing does."""
+    """I4: with revision and slot gone the operator's own column still stops the fire, and nothing else."""
     clauses = (REVISION, SLOT) if guarded else (REVISION, SLOT, clause)
     async with opened(path, weakened("move_job", *clauses)) as desk:
         await desk.add(make_definition(at=START + MINUTE))
@@ -332,7 +352,7 @@ RENEW_ID = "id IN (SELECT json_extract(value, '$[0]')"
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_heartbeat_renews_its_own_claim_only(path: Path, guarded: bool) -> None:
-    """I3: the beat of a worker that lost its claim is answered with nothing; unguarded, it believes it lives."""
+    """I3: the beat of a worker that lost its claim gets no answer; unguarded, it believes that it lives."""
     queries = dict(load_queries())
     assert RENEW_PAIR in queries["renew_claims"]
     if not guarded:
@@ -393,7 +413,7 @@ async def test_the_child_of_a_lost_claim_is_not_recorded(path: Path, guarded: bo
 # --- wishes ---
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_cancel_is_not_taken_back_by_a_later_wish(path: Path, guarded: bool) -> None:
-    """`cancel` is never taken back: a pause that holds the runs in flight leaves a cancelled one cancelled."""
+    """`cancel` is never taken back: a pause that holds the runs in flight leaves a cancelled one so."""
     async with opened(path, None if guarded else weakened("wish_run", "AND wish <> 'cancel'")) as desk:
         await desk.add(make_definition())
         run = await desk.fired()

@@ -23,7 +23,7 @@ from scheduler.clock import MINUTE, SECOND, Micros
 from scheduler.errors import Conflict, NotFound
 from scheduler.model.jobs import JobDefinition, PauseReason
 from scheduler.model.runs import Run
-from scheduler.rules.reconcile import Ending, Standing
+from scheduler.rules.reconcile import Ending, Standing, reconcile
 from scheduler.store.values import Finished
 from tests.support.builders import make_claimant, make_definition
 from tests.support.clock import START, FakeClock
@@ -51,9 +51,7 @@ class Verdict:
 VERDICTS = {
     "success": Verdict(Ending.SUCCEEDED),
     "failure": Verdict(Ending.FAILED),
-    "retry left": Verdict(
-        Ending.FAILED, {"retry": {"attempts": 1, "delay": 10, "backoff": "constant"}}
-    ),
+    "retry left": Verdict(Ending.FAILED, {"retry": {"attempts": 1, "delay": 10, "backoff": "constant"}}),
     "crash": Verdict(Ending.CRASHED),
     "completed": Verdict(Ending.SUCCEEDED, said={"completed": True}),
     "last failure": Verdict(Ending.FAILED, {"max_failures": 1}),
@@ -75,7 +73,8 @@ OPERATIONS = {
 
 
 def definition(kind: str, verdict: Verdict, *, period: Micros = PERIOD, **keys: Any) -> JobDefinition:
-    return make_definition(**{kind: period}, **{**verdict.keys, **keys})
+    changes: dict[str, Any] = {kind: period, **verdict.keys, **keys}
+    return make_definition(**changes)
 
 
 async def operate(desk: Desk, operation: str, kind: str, verdict: Verdict, run: Run) -> None:
@@ -236,16 +235,22 @@ class Race:
 
 @asynccontextmanager
 async def race(
-    path: Path, operation: str, verdict: str, kind: str, *, finish_at: Gate | None = None, verb_at: Gate | None = None
+    path: Path,
+    operation: str,
+    verdict: str,
+    kind: str,
+    *,
+    finish_at: Gate | None = None,
+    verb_at: Gate | None = None,
 ) -> AsyncIterator[Race]:
     """A run in flight of a job that fires again later, and both sides ready."""
     clocks = FakeClock(), FakeClock()
     wanted = VERDICTS[verdict]
-    decide = {} if finish_at is None else {"decide": held_decide(finish_at)}
-    queries = {} if verb_at is None else {"queries": HeldQueries(verb_at, OPERATIONS[operation])}
+    decide = reconcile if finish_at is None else held_decide(finish_at)
+    queries = None if verb_at is None else HeldQueries(verb_at, OPERATIONS[operation])
     async with (
-        sqlite_store(path, clocks[0], busy_timeout_ms=0, **decide) as mine,
-        sqlite_store(path, clocks[1], busy_timeout_ms=0, **queries) as theirs,
+        sqlite_store(path, clocks[0], busy_timeout_ms=0, decide=decide) as mine,
+        sqlite_store(path, clocks[1], busy_timeout_ms=0, queries=queries) as theirs,
     ):
         for store in (mine, theirs):
             await pragma(store, "synchronous = OFF")  # these races are about order, not about power cuts
@@ -305,7 +310,9 @@ async def test_the_operator_comes_first(path: Path, operation: str, verdict: str
         two.model.finish(RACE)
 
         assert finished.decision.standing is Standing.WRITTEN
-        assert finished.decision.met_pause is (two.model.status == "paused" and two.model.pause != crash_pause())
+        assert finished.decision.met_pause is (
+            two.model.status == "paused" and two.model.pause != crash_pause()
+        )
         await check(two)
 
 
@@ -329,7 +336,7 @@ async def test_the_run_ends_first(path: Path, operation: str, verdict: str, kind
 async def test_the_operator_comes_while_the_end_is_being_written(
     path: Path, operation: str, verdict: str, kind: str
 ) -> None:
-    """I4, I5: between what FINISH read and what it writes no operator gets in: he waits, and then has his way."""
+    """I4, I5: no operator gets between what FINISH read and what it writes: he waits, then has his way."""
     gate = Gate()
     async with race(path, operation, verdict, kind, finish_at=gate) as two:
         finishing = asyncio.create_task(two.finish())
@@ -351,7 +358,7 @@ async def test_the_operator_comes_while_the_end_is_being_written(
 async def test_the_run_ends_while_the_operators_word_is_being_written(
     path: Path, operation: str, verdict: str, kind: str
 ) -> None:
-    """I4, I5: between what a verb read and what it writes no write-back gets in: it waits, and sees the verb."""
+    """I4, I5: no write-back gets between what a verb read and what it writes: it waits, and sees the verb."""
     gate = Gate()
     async with race(path, operation, verdict, kind, verb_at=gate) as two:
         operating = asyncio.create_task(two.operate())

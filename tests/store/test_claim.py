@@ -153,9 +153,7 @@ async def test_a_disabled_jobs_scheduled_runs_stay_and_its_manual_ones_run(
     assert [grant.run.job for grant in await desk.claim()] == ["a"]
 
 
-async def test_retries_of_a_run_started_under_a_pause_ignore_that_pause(
-    desk: Desk, clock: FakeClock
-) -> None:
+async def test_retries_of_a_run_started_under_a_pause_ignore_that_pause(desk: Desk, clock: FakeClock) -> None:
     """An operator started it although the job was paused, so its retries need no resume."""
     await desk.add(make_definition(retry=RETRY))
     await desk.pause()
@@ -321,7 +319,7 @@ async def test_a_claim_takes_the_definition_that_is_live_then(desk: Desk, clock:
 async def test_runs_from_before_an_edit_to_one_at_a_time_do_not_wedge_the_claims(
     desk: Desk, clock: FakeClock
 ) -> None:
-    """I2, I7: two runs that `allow` made retry one after another once the job allows one, beside other jobs."""
+    """I2, I7: two runs that `allow` made retry one after another once the job allows one, blocking nobody."""
     await desk.add(make_definition(manual=True, overlap="allow", max_running=2, retry=RETRY))
     runs = [(await desk.start(overlap=Overlap.ALLOW)).run for _ in range(2)]
     for run in runs:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import pytest
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND
@@ -159,7 +162,7 @@ async def test_an_edit_does_not_fire_a_time_twice(desk: Desk, clock: FakeClock) 
 async def test_an_edit_between_a_slot_and_its_jittered_start_explains_the_slot_once(
     desk: Desk, clock: FakeClock
 ) -> None:
-    """I13: a slot whose start is still put off by jitter either runs after the edit or is told, never both."""
+    """I13: a slot whose start jitter still puts off either runs after the edit or is told, never both."""
     await desk.add(make_definition(every=DAY, jitter=20 * HOUR))
     job = await desk.job()
     assert job.next_fire_at is not None
@@ -378,7 +381,7 @@ async def test_an_edit_into_the_past_completes_the_job(desk: Desk, clock: FakeCl
 
 
 async def test_an_at_that_ran_is_not_told_as_missed(desk: Desk) -> None:
-    """A completed `at` whose edit leaves the instant alone has its run as explanation, and no skip beside it."""
+    """A completed `at` whose edit leaves the instant alone is explained by its run, and by no skip."""
     await desk.add(make_definition(at=START + MINUTE, max_runs=2))
     await desk.finish(await desk.fired())
 
@@ -413,18 +416,16 @@ async def test_a_removed_job_takes_no_verb(desk: Desk, verb: str) -> None:
     await desk.add(make_definition())
     await desk.remove()
 
+    verbs: dict[str, Callable[[], Awaitable[object]]] = {
+        "pause": desk.pause,
+        "resume": desk.resume,
+        "edit": partial(desk.edit, make_definition(timeout=1)),
+        "remove": desk.remove,
+        "skip_next": partial(desk.store.skip_next, JOB, 1, desk.peer),
+    }
+
     with pytest.raises(NotFound):
-        match verb:
-            case "pause":
-                await desk.pause()
-            case "resume":
-                await desk.resume()
-            case "edit":
-                await desk.edit(make_definition(timeout=1))
-            case "remove":
-                await desk.remove()
-            case _:
-                await desk.store.skip_next(JOB, 1, desk.peer)
+        await verbs[verb]()
 
 
 async def test_putting_a_job_back_restores_its_pause(desk: Desk, clock: FakeClock) -> None:

@@ -189,7 +189,9 @@ async def test_an_old_claim_changes_nothing(desk: Desk, clock: FakeClock, ending
 @pytest.mark.parametrize("state", ["recovering", "waiting", "held", "crashed", "cancelled"])
 async def test_a_wrong_state_changes_nothing(desk: Desk, state: str) -> None:
     """I3: a worker writes a running row only; whatever else the row is, its word is fenced."""
-    await desk.add(make_definition(retry=RETRY, on_crash="retry" if state in ("waiting", "held") else "record"))
+    await desk.add(
+        make_definition(retry=RETRY, on_crash="retry" if state in ("waiting", "held") else "record")
+    )
     run = await desk.fired()
     match state:
         case "recovering":

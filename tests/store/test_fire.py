@@ -56,9 +56,7 @@ async def test_the_same_plan_fires_once(desk: Desk, clock: FakeClock) -> None:
     assert len(await desk.runs()) == 1
 
 
-async def test_two_daemons_with_the_same_plan_fire_once(
-    desk: Desk, opener: Opener, clock: FakeClock
-) -> None:
+async def test_two_daemons_with_the_same_plan_fire_once(desk: Desk, opener: Opener, clock: FakeClock) -> None:
     """I1: of two daemons on one store that saw the same due job, one makes the run."""
     await desk.add(make_definition())
     other = Desk(await opener(), clock)
@@ -314,7 +312,7 @@ async def test_a_missed_stretch_runs_its_newest_and_tells_the_rest(desk: Desk, c
 
 
 async def test_catch_up_all_runs_one_after_another(desk: Desk, clock: FakeClock) -> None:
-    """catch_up all: missed fires run oldest first, in turn, although overlap is skip; too old ones are told."""
+    """catch_up all: missed fires run oldest first, in turn, although overlap is skip; the rest is told."""
     await desk.add(make_definition(every=MINUTE, catch_up="all", catch_up_limit=3))
     clock.move(5 * MINUTE)
 
@@ -392,7 +390,7 @@ async def test_a_skipped_delay_fire_sets_the_next_one(desk: Desk) -> None:
 
 
 async def test_max_runs_stops_firing_while_the_last_run_is_live(desk: Desk) -> None:
-    """`max_runs` counts ended, live and queued runs: the job fires no more, and completes with the last one."""
+    """`max_runs` counts ended, live and queued runs: no more fires, and the last end completes the job."""
     await desk.add(make_definition(max_runs=2, overlap="allow", max_running=5))
     runs = [await desk.fired(), await desk.fired()]
     assert (await desk.job()).next_fire_at is None
@@ -418,7 +416,7 @@ async def test_fires_beyond_max_runs_are_told(desk: Desk, clock: FakeClock) -> N
 
 
 async def test_due_lists_on_time_and_late_jobs_apart(desk: Desk, clock: FakeClock) -> None:
-    """A long downtime does not push regular jobs out of a slice: late and on-time jobs have limits of their own."""
+    """A long downtime does not push regular jobs out of a slice: late ones have a limit of their own."""
     for number in range(4):
         await desk.add(make_definition(f"late-{number}", at=START + MINUTE))
         await desk.add(make_definition(f"soon-{number}", at=START + HOUR))
@@ -461,7 +459,7 @@ async def test_one_faulty_plan_does_not_stop_the_others(desk: Desk, clock: FakeC
 
 
 async def test_jitter_puts_the_start_off_and_keeps_the_slot(desk: Desk) -> None:
-    """The fire time is the slot, the start is the due moment; a jittered start within its jitter is not late."""
+    """The fire time is the slot, the start is the due moment; a start that jitter put off is not late."""
     await desk.add(make_definition(every=DAY, jitter=10 * HOUR, catch_up="skip"))
     job = await desk.job()
     assert job.next_fire_at is not None

@@ -98,6 +98,54 @@ async def test_items_are_begun_in_the_order_of_the_list(desk: Desk) -> None:
     assert (await batch.counts()).running == 2
 
 
+async def test_items_that_wait_for_another_try_are_begun_first(desk: Desk) -> None:
+    """In one begin, those come first that wait longest, then the fresh ones, each in its order."""
+    batch = await make_batch(desk, 4)
+    first, second = (await batch.begin(2)).items
+    await batch.end(second, ItemState.PENDING)
+    await desk.clock.advance(SECOND)
+    await batch.end(first, ItemState.PENDING)
+    await desk.clock.advance(SECOND)
+
+    assert [item.index for item in (await batch.begin(9)).items] == [1, 0, 2, 3]
+
+
+async def test_outcomes_in_one_slice_are_judged_one_after_the_other(desk: Desk) -> None:
+    """The first outcome of a begin stands; one given up as unknown is proved by the next; strangers fail."""
+    batch = await make_batch(desk, 3)
+    first, second, third = (await batch.begin(3)).items
+
+    def told(item: BegunItem, state: ItemState, nonce: str | None = None) -> ItemOutcome:
+        return ItemOutcome(run_id=batch.run.id, index=item.index, nonce=nonce or item.nonce, state=state)
+
+    kept = await desk.store.end_items(
+        [
+            told(first, ItemState.DONE),
+            told(second, ItemState.UNKNOWN),
+            told(first, ItemState.FAILED),
+            told(second, ItemState.DONE),
+            told(third, ItemState.DONE, "of another begin"),
+        ]
+    )
+
+    assert kept == [True, True, False, True, False]
+    counts = await batch.counts()
+    assert (counts.done, counts.unknown, counts.failed, counts.running) == (2, 0, 0, 1)
+
+
+async def test_a_misspelt_key_gets_the_nearest_one(desk: Desk) -> None:
+    """Also in a long list, of which only the neighbours in order are looked at; else where to look."""
+    batch = await make_batch(desk, [f"chapter-{number:03}" for number in range(400)])
+
+    with pytest.raises(NotFound) as misspelt:
+        await batch.settle("chapter-2077", ItemState.DONE)
+    with pytest.raises(NotFound) as foreign:
+        await batch.settle("zzz", ItemState.DONE)
+
+    assert misspelt.value.hint == "did you mean chapter-207?"
+    assert foreign.value.hint == f"`schedctl items {batch.run.id}` lists its items"
+
+
 async def test_a_list_is_not_begun_before_it_is_whole(desk: Desk) -> None:
     """A crash in the middle of writing leaves a list that nobody takes for whole."""
     await desk.add(make_definition(manual=True, on_crash="resume", batch={"items": [1, 2]}))

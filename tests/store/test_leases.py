@@ -34,9 +34,7 @@ async def test_a_renewal_extends_the_lease_and_brings_the_wish(desk: Desk, clock
 
 
 @pytest.mark.parametrize("case", ["old claim", "other owner", "recovering", "ended"])
-async def test_a_renewal_of_what_is_not_ours_changes_nothing(
-    desk: Desk, clock: FakeClock, case: str
-) -> None:
+async def test_a_renewal_of_what_is_not_ours_changes_nothing(desk: Desk, clock: FakeClock, case: str) -> None:
     """I3: a heartbeat under a claim that moved on renews nothing and is missing in the answer."""
     await desk.add(make_definition(on_crash="retry"))
     run = await desk.fired()
@@ -83,7 +81,9 @@ async def test_a_report_without_numbers_keeps_the_last_ones(desk: Desk, clock: F
     await desk.add(make_definition())
     run = await desk.fired()
     first = Progress(done=1, total=2, message="one")
-    await desk.store.report([Report(run_id=run.id, claim=1, progress_at=clock.now(), progress=first, cost=2.0)])
+    await desk.store.report(
+        [Report(run_id=run.id, claim=1, progress_at=clock.now(), progress=first, cost=2.0)]
+    )
     clock.move(MINUTE)
 
     await desk.store.report([Report(run_id=run.id, claim=1, progress_at=clock.now())])
@@ -230,7 +230,7 @@ async def test_two_recoveries_take_a_claim_once(desk: Desk, opener: Opener, cloc
 
 
 async def test_the_old_worker_of_a_recovering_run_is_fenced(desk: Desk) -> None:
-    """I3, I8: once its claim was taken the owner's late outcome changes nothing, and recovery's word stands."""
+    """I3, I8: once its claim was taken the owner's late outcome changes nothing; recovery's word stands."""
     await desk.add(make_definition())
     run = await desk.fired()
     taken = await desk.take(run)
@@ -326,9 +326,7 @@ async def test_recent_deaths_are_counted(desk: Desk, clock: FakeClock) -> None:
     assert await desk.store.register(make_owner()) == 0
 
 
-async def test_runs_cut_by_a_dying_daemon_restart_one_at_a_time_on_wish(
-    desk: Desk, clock: FakeClock
-) -> None:
+async def test_runs_cut_by_a_dying_daemon_restart_one_at_a_time_on_wish(desk: Desk, clock: FakeClock) -> None:
     """After repeated deaths recovered runs are claimed serially, so that a poison job harms no bystander."""
     for name in ("a", "b"):
         await desk.add(make_definition(name, on_crash="retry"))

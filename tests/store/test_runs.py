@@ -66,7 +66,9 @@ async def test_a_cancel_of_a_run_with_a_worker_is_a_wish(desk: Desk, state: RunS
 
 
 @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.WAITING, RunState.HELD])
-async def test_a_cancel_of_a_run_without_a_worker_ends_it(desk: Desk, clock: FakeClock, state: RunState) -> None:
+async def test_a_cancel_of_a_run_without_a_worker_ends_it(
+    desk: Desk, clock: FakeClock, state: RunState
+) -> None:
     """It goes through FINISH, so it counts as an end of its job's run, and its slot is free at once."""
     run = await run_in(desk, state)
 
@@ -116,7 +118,7 @@ async def test_a_verb_on_no_run_is_told(desk: Desk, verb: str) -> None:
 # --- release by force ---
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.RECOVERING])
 async def test_force_gives_the_slot_back(desk: Desk, state: RunState) -> None:
-    """What cannot be ended is released by the operator's word: recorded, audited, and its worker is fenced."""
+    """What cannot be ended is released by the operator's word: recorded, audited, its worker fenced."""
     run = await run_in(desk, state)
 
     finished = await desk.store.release(run.id, desk.peer)
@@ -143,7 +145,9 @@ async def test_force_is_for_live_work_only(desk: Desk, state: RunState) -> None:
 
 
 # --- retry ---
-@pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.CRASHED, RunState.INTERRUPTED])
+@pytest.mark.parametrize(
+    "state", [RunState.FAILED, RunState.CANCELLED, RunState.CRASHED, RunState.INTERRUPTED]
+)
 async def test_a_run_that_did_not_succeed_is_queued_again(
     desk: Desk, clock: FakeClock, state: RunState
 ) -> None:
@@ -164,7 +168,14 @@ async def test_a_run_that_did_not_succeed_is_queued_again(
 
 @pytest.mark.parametrize(
     "state",
-    [RunState.SUCCEEDED, RunState.QUEUED, RunState.RUNNING, RunState.RECOVERING, RunState.WAITING, RunState.HELD],
+    [
+        RunState.SUCCEEDED,
+        RunState.QUEUED,
+        RunState.RUNNING,
+        RunState.RECOVERING,
+        RunState.WAITING,
+        RunState.HELD,
+    ],
 )
 async def test_other_runs_are_not_retried(desk: Desk, state: RunState) -> None:
     """Success is success, and what has not ended needs no retry."""
@@ -351,3 +362,27 @@ async def test_skip_next_over_the_last_fire_time_while_a_run_is_live(desk: Desk)
     await desk.finish(run)
 
     assert (await desk.job()).status is JobStatus.COMPLETED
+
+
+async def test_fire_times_passed_over_in_several_steps_stay_passed_over(desk: Desk) -> None:
+    """I13: also where a run stands between the two records of what was passed over."""
+    await desk.add(make_definition())
+    await desk.store.skip_next(JOB, 1, desk.peer)
+    await desk.start()
+    await desk.store.skip_next(JOB, 2, desk.peer)
+    await desk.pause()
+
+    await desk.resume()
+
+    assert (await desk.job()).next_fire_at == START + 4 * MINUTE
+
+
+async def test_fire_times_passed_over_stay_passed_over_when_a_job_is_put_back(desk: Desk) -> None:
+    """I4: a file that was gone for a moment undoes no word of an operator."""
+    await desk.add(make_definition())
+    await desk.store.skip_next(JOB, 3, desk.peer)
+    await desk.remove()
+
+    await desk.add(make_definition())
+
+    assert (await desk.job()).next_fire_at == START + 4 * MINUTE

@@ -89,7 +89,7 @@ async def test_simultaneous_starts_at_two_daemons_give_one_run(
 
 
 async def test_allow_gives_as_many_runs_as_it_says(desk: Desk) -> None:
-    """I2: with overlap allow and max_running 3 a batch of starts gives three live runs, the rest are refused."""
+    """I2: with overlap allow and max_running 3 a batch of starts gives three live runs, no more."""
     await desk.add(make_definition(manual=True, overlap="allow", max_running=3))
 
     requests = [desk.start_request(overlap=Overlap.ALLOW) for _ in range(10)]
@@ -220,7 +220,7 @@ async def test_a_draining_daemon_starts_nothing(desk: Desk) -> None:
 
 @pytest.mark.parametrize("status", ["paused", "disabled", "failed", "completed"])
 async def test_a_start_runs_whatever_the_jobs_status(desk: Desk, status: str) -> None:
-    """A manual start is allowed on a paused, disabled, failed or completed job, and leaves its status alone."""
+    """A manual start is allowed on a paused, disabled, failed or completed job, and leaves it as it is."""
     await desk.add(make_definition(max_failures=1))
     match status:
         case "paused":
@@ -264,7 +264,7 @@ async def test_a_batch_of_starts_fills_the_room_and_queues_the_rest(desk: Desk) 
 
 
 async def test_a_run_id_that_is_taken_is_refused_alone(desk: Desk) -> None:
-    """A caller that gives an id twice gets an error for the second, and the rest of its batch is carried out."""
+    """A caller that gives an id twice gets an error for the second; the rest of its batch is carried out."""
     for name in ("a", "b"):
         await desk.add(make_definition(name, manual=True, overlap="allow", max_running=2))
     first = desk.start_request(JobId("a"), overlap=Overlap.ALLOW)

@@ -114,7 +114,7 @@ async def test_every_is_not_silent_after_a_step_back(desk: Desk, clock: FakeCloc
 
 
 async def test_a_fire_time_that_comes_again_after_a_step_back_runs_again(desk: Desk) -> None:
-    """I1: unique is (job, fire time, clock generation): the same slot under a new generation is another fire."""
+    """I1: unique is (job, fire time, clock generation): a slot of a new generation is another fire."""
     await desk.add(make_definition())
     first = await desk.fired()
     await desk.finish(first)

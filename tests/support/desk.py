@@ -83,12 +83,8 @@ class Desk:
         return _one(await self.store.apply([change]))
 
     # --- operator ---
-    async def pause(
-        self, job: JobId = JOB, *, mode: PauseMode = PauseMode.DRAIN, note: str = ""
-    ) -> Operated:
-        return _one(
-            await self.store.pause([PauseRequest(job_id=job, mode=mode, peer=self.peer, note=note)])
-        )
+    async def pause(self, job: JobId = JOB, *, mode: PauseMode = PauseMode.DRAIN, note: str = "") -> Operated:
+        return _one(await self.store.pause([PauseRequest(job_id=job, mode=mode, peer=self.peer, note=note)]))
 
     async def resume(self, job: JobId = JOB, *, missed: Missed = Missed.SKIP) -> Operated:
         return _one(await self.store.resume([ResumeRequest(job_id=job, peer=self.peer, missed=missed)]))
@@ -183,7 +179,7 @@ class Desk:
         return [run for run in await self.store.live_runs(job) if run.state is not RunState.QUEUED]
 
     async def rows(self) -> tuple[list[Job], list[Run], list[Attempt]]:
-        """Everything that is known of jobs, runs and attempts: equal before and after where nothing changed."""
+        """Everything known of jobs, runs and attempts: equal before and after where nothing changed."""
         jobs = [view.job for view in await self.store.jobs(after=None, limit=1_000_000)]
         runs = await self.runs(None)
         attempts = [attempt for run in runs for attempt in await self.store.attempts(run.id)]

@@ -39,7 +39,7 @@ class PaidService:
         refused: items that are answered with 500, each for as many calls.
     """
 
-    def __init__(self, *, takes: float = 0.03, refused: dict[str, int] | None = None) -> None:
+    def __init__(self, *, takes: float = 0.03, refused: dict[str | None, int] | None = None) -> None:
         self.takes = takes
         self.refused = dict(refused or {})
         self._lock = threading.Lock()

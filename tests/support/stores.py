@@ -97,7 +97,9 @@ def dump(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table as another process sees it: what has committed, and nothing else."""
     with sqlite3.connect(path, isolation_level=None) as db:
         db.row_factory = sqlite3.Row
-        names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        names = [
+            row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        ]
         tables = {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in names}  # noqa: S608
     db.close()
     return tables

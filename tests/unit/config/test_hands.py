@@ -68,7 +68,7 @@ def test_a_job_file_of_another_user_is_refused(file: Path) -> None:
 
 @as_root
 def test_the_private_group_of_the_owner_may_write(file: Path) -> None:
-    """umask 002, as most systems set it for users with a group of their own, is no fault."""
+    """An umask of 002, as most systems set it for users with a group of their own, is no fault."""
     os.chown(file, 0, 0)
     file.chmod(0o664)
     file.parent.chmod(0o775)

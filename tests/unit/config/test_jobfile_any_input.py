@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduler.config.batchmodel import RetryTable
 from scheduler.config.fields import names_of
 from scheduler.config.jobfile import parse_definition, parse_jobs
-from scheduler.config.jobmodel import UNSUPPORTED, JobTable
+from scheduler.config.jobmodel import JobTable
 from scheduler.config.settings import Settings
 from scheduler.errors import Fault, Invalid
 from scheduler.model.definitions import decode
@@ -42,7 +42,7 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_ANY_TEXT | st.integers(), inner, max_size=3),
     max_leaves=6,
 )
-_KEYS = st.sampled_from(sorted(names_of(JobTable) | UNSUPPORTED.keys())) | _ANY_TEXT
+_KEYS = st.sampled_from(sorted(names_of(JobTable))) | _ANY_TEXT
 _RETRY = st.dictionaries(st.sampled_from(sorted(names_of(RetryTable))) | _ANY_TEXT, _VALUES, max_size=4)
 _TABLES = st.dictionaries(_KEYS, _VALUES | _RETRY, max_size=8) | _VALUES
 _JOBS = st.dictionaries(st.sampled_from(["a", "a.b", "B"]) | _ANY_TEXT | st.integers(), _TABLES, max_size=3)

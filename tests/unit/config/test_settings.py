@@ -195,7 +195,6 @@ def test_all_faults_are_told_at_once_with_their_places(file: Path) -> None:
         ("jobs = [5]", "jobs[0]", "text in quotes"),
         ('jobs = ["a\\u0000"]', "jobs[0]", "control character"),
         ("listen = { port = 80 }", "listen.port", "socket"),
-        ('roles = { admin = ["ada"] }', "roles", "not supported yet"),
         ("retention = {}", "retention", "not supported yet"),
     ],
 )  # fmt: skip

@@ -1,3 +1,5 @@
+"""Attempts as another user: what he is, what he reaches, and what is kept from him."""
+
 from __future__ import annotations
 
 import os
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from scheduler.errors import SpawnFailed
+from scheduler.executors import accounts
 from scheduler.executors.accounts import account_of, looking_as
 from scheduler.executors.command import CommandExecutor
 from scheduler.executors.dispatch import Executors
@@ -32,6 +35,7 @@ from tests.support.executors import (
     written,
 )
 
+ROOT = Path(accounts.__file__).parents[2]
 NOBODY = pwd.getpwnam("nobody")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -64,7 +68,7 @@ async def said(executor: CommandExecutor, directory: Path, action: Action, **def
 
 @as_root
 async def test_every_right_of_root_is_dropped(executor: CommandExecutor, tmp_path: Path) -> None:
-    """Real, effective, saved and file-system ids, all groups and all capabilities are the user's, not ours."""
+    """Real, effective, saved and file-system ids, all groups and all capabilities are the user's."""
     own_groups = os.getgroups()
     os.setgroups([*own_groups, 4])
     try:
@@ -270,6 +274,34 @@ async def test_a_handler_needs_a_python_that_its_user_may_execute(
     executor = PythonExecutor(surroundings(tmp_path), spawner)
     with pytest.raises(SpawnFailed, match="needs schedulerd and its Python where he may read them"):
         await executor.start(grant(handler("os:getuid", process=True), user="nobody", cwd="/"), Told())
+
+
+def public_python(place: Path) -> Path:
+    """A Python of this version, with our packages, that everybody may execute."""
+    found = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+    if not found.exists() or not Path(accounts.__file__).stat().st_mode & 0o004:
+        pytest.skip("no Python of this version, or no checkout, that everybody may read")
+    script = place / "python"
+    paths = ":".join(path for path in sys.path if path and not path.startswith(sys.base_prefix))
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}:{paths} exec {found} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@as_root
+async def test_a_handler_runs_as_its_user(
+    tmp_path: Path, spawner: Spawner, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """A handler's process is the user's from its first instruction on, and tells its result as ever."""
+    monkeypatch.setattr(sys, "executable", str(public_python(place)))
+    (place / "of_a_user.py").write_text(
+        "import os\ndef run(run):\n    return [os.getuid(), os.getgroups()]\n"
+    )
+    executor = PythonExecutor(surroundings(tmp_path, python_path=(str(place),)), spawner)
+
+    ended = await run_to_end(executor, grant(handler("of_a_user:run", process=True), user="nobody", cwd="/"))
+
+    assert ended.result == [NOBODY.pw_uid, [NOBODY.pw_gid]]
 
 
 @as_root

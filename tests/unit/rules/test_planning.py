@@ -244,7 +244,9 @@ def test_a_slot_whose_jitter_has_not_passed_is_left_for_later() -> None:
 # --- exclusions ---
 def test_excluded_fires_are_told_with_their_count() -> None:
     """I13: what `except` took out between two fires is one record of its own."""
-    of = job(every=HOUR, exclude=("2027-01-02",), last_fire_at=START + 11 * HOUR, next_fire_at=START + 36 * HOUR)
+    of = job(
+        every=HOUR, exclude=("2027-01-02",), last_fire_at=START + 11 * HOUR, next_fire_at=START + 36 * HOUR
+    )
 
     planned = plan(of, START + 36 * HOUR)
 

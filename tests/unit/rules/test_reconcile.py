@@ -61,8 +61,12 @@ def make_job(status: JobStatus = JobStatus.ACTIVE, *, definition: Any = None, **
         "pause": PAUSE if status is JobStatus.PAUSED else None,
     }
     job = Job(**{**values, **changes})
-    slot = definition.schedule.next_fire(NOW) if job.may_fire and definition.schedule.kind != "delay" else None
-    return replace(job, next_fire_at=changes.get("next_fire_at", slot), due_at=changes.get("next_fire_at", slot))
+    slot = (
+        definition.schedule.next_fire(NOW) if job.may_fire and definition.schedule.kind != "delay" else None
+    )
+    return replace(
+        job, next_fire_at=changes.get("next_fire_at", slot), due_at=changes.get("next_fire_at", slot)
+    )
 
 
 def decide(
@@ -133,7 +137,8 @@ def test_the_wish_cancel_wins_over_every_other_end(ending: Ending) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "charged"), [(Ending.FAILED, 1), (Ending.RETRY_ASKED, 0), (Ending.SHUTDOWN, 0), (Ending.CRASHED, 0)]
+    ("ending", "charged"),
+    [(Ending.FAILED, 1), (Ending.RETRY_ASKED, 0), (Ending.SHUTDOWN, 0), (Ending.CRASHED, 0)],
 )
 def test_only_failures_are_charged_to_the_tries(ending: Ending, charged: int) -> None:
     """Interrupts, crashes and later tries that were asked for leave the attempt number alone."""

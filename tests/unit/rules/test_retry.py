@@ -12,7 +12,9 @@ EXPONENTIAL = RetryPolicy(attempts=9, delay=10 * SECOND, max_delay=2 * MINUTE)
 CONSTANT = RetryPolicy(attempts=9, delay=10 * SECOND, backoff=Backoff.CONSTANT)
 
 
-@pytest.mark.parametrize(("attempts", "attempt", "left"), [(0, 1, False), (1, 1, True), (1, 2, False), (3, 3, True)])
+@pytest.mark.parametrize(
+    ("attempts", "attempt", "left"), [(0, 1, False), (1, 1, True), (1, 2, False), (3, 3, True)]
+)
 def test_attempts_are_tries_after_the_first(attempts: int, attempt: int, left: bool) -> None:
     """`attempts = n` gives n further tries, not n tries in all."""
     assert may_retry(RetryPolicy(attempts=attempts), attempt, 1) is left
@@ -38,7 +40,9 @@ def test_exponential_waits_double_up_to_their_ceiling() -> None:
 
 def test_constant_waits_are_exact() -> None:
     """A constant wait has no spread: the author said how long."""
-    assert {backoff(CONSTANT, attempt, spread) for attempt in (1, 5) for spread in (0.0, 0.9)} == {10 * SECOND}
+    assert {backoff(CONSTANT, attempt, spread) for attempt in (1, 5) for spread in (0.0, 0.9)} == {
+        10 * SECOND
+    }
 
 
 def test_a_constant_wait_stays_below_max_delay() -> None:

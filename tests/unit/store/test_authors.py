@@ -69,7 +69,10 @@ BESIDE: Mapping[str, set[str]] = {
     "extend_skip": {"finished_at"},
     # `retry` starts a run over: what the last attempt left is taken away
     "requeue_run": {"attempt", "queued_at", "added_revision", "finished_at", "exit_code", "signal"},
-    "choose_items": {"failed", "items_in_a_row"},  # the sums on the run's row follow the items that were chosen
+    "choose_items": {
+        "failed",
+        "items_in_a_row",
+    },  # the sums on the run's row follow the items that were chosen
 }
 
 CREATE = re.compile(r"CREATE TABLE (\w+) \((.*?)^\) STRICT", re.DOTALL | re.MULTILINE)
@@ -166,7 +169,8 @@ def test_a_shared_column_is_written_on_what_was_seen(name: str) -> None:
     """I16: a statement that writes a shared column names in its WHERE what it assumed of the row."""
     write = WRITES[name]
     shared = {column for column in write.columns if AUTHORS[write.table].get(column) == SHARED}
-    if not shared or shared <= {"crashes", "failures"} and set(write.columns.values()) == {"0"}:
+    starts_anew = shared <= {"crashes", "failures"} and set(write.columns.values()) == {"0"}
+    if not shared or starts_anew:
         return
 
     seen = r"\brevision = :|\bstatus (=|IN)|\bstate (=|IN)|\bclaim = :"
@@ -174,7 +178,9 @@ def test_a_shared_column_is_written_on_what_was_seen(name: str) -> None:
     assert re.search(seen, write.where), f"{sorted(shared)} are written whatever the row is by now"
 
 
-@pytest.mark.parametrize("name", sorted(name for name, one in WRITES.items() if SPEAKS_FOR.get(name) == ENGINE))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, one in WRITES.items() if SPEAKS_FOR.get(name) == ENGINE)
+)
 def test_the_engine_writes_a_jobs_status_and_slot_only_on_the_revision_it_saw(name: str) -> None:
     """I4: no operator's verb that committed in between is overwritten by the engine."""
     write = WRITES[name]

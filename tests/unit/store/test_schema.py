@@ -176,7 +176,7 @@ def test_a_newer_store_with_a_log_is_left_untouched(path: Path) -> None:
     before = path.read_bytes(), log.read_bytes()
     assert before[1]
 
-    with pytest.raises(StoreRefused, match="newer|knows"):
+    with pytest.raises(StoreRefused, match="knows schemas"):
         prepare(path)
 
     assert (path.read_bytes(), log.read_bytes()) == before
@@ -294,7 +294,14 @@ def test_every_query_can_be_prepared(path: Path) -> None:
     prepare(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for name, sql in load_queries().items():
-            if name in {"begin", "commit", "rollback", "savepoint", "release_savepoint", "rollback_to_savepoint"}:
+            if name in {
+                "begin",
+                "commit",
+                "rollback",
+                "savepoint",
+                "release_savepoint",
+                "rollback_to_savepoint",
+            }:
                 continue
             try:
                 db.execute(f"EXPLAIN {sql}", _Anything())
@@ -311,7 +318,9 @@ class _Anything(dict[str, Any]):
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two statements of one name would make one of them unreachable."""
-    (tmp_path / "a.sql").write_text("-- name: one\n-- First.\nSELECT 1;\n-- name: two\n-- Second.\nSELECT 2;\n")
+    (tmp_path / "a.sql").write_text(
+        "-- name: one\n-- First.\nSELECT 1;\n-- name: two\n-- Second.\nSELECT 2;\n"
+    )
     monkeypatch.setattr(schema, "_folder", lambda: tmp_path)
     assert load_queries() == {"one": "-- First.\nSELECT 1", "two": "-- Second.\nSELECT 2"}
     (tmp_path / "b.sql").write_text("-- name: one\n-- Again.\nSELECT 3;\n")
@@ -332,7 +341,12 @@ JOB = (
     [
         ("paused", 1, "", ""),  # a pause without a reason
         ("active", 1, ", pause_reason", ", 'operator'"),  # a reason without a pause
-        ("paused", 1, ", pause_reason, next_fire_at, due_at", ", 'operator', 1, 1"),  # a paused job that is due
+        (
+            "paused",
+            1,
+            ", pause_reason, next_fire_at, due_at",
+            ", 'operator', 1, 1",
+        ),  # a paused job that is due
         ("active", 0, ", next_fire_at, due_at", ", 1, 1"),  # a disabled job that is due
         ("active", 1, ", next_fire_at, due_at, removed_at", ", 1, 1, 1"),  # a removed job that is due
         ("active", 1, ", next_fire_at", ", 1"),  # a slot without its due moment
@@ -351,8 +365,8 @@ def test_a_job_row_that_contradicts_itself_cannot_be_written(
 
 RUN = (
     "INSERT INTO runs (id, job, trigger, state, solo, added_revision, fire_time, generation, claim, owner,"
-    " lease_until, ready_at) VALUES ({id!r}, 'job', 'schedule', {state!r}, {solo}, 1, {fire_time}, {generation},"
-    " {claim}, {owner}, 9, {ready_at})"
+    " lease_until, ready_at) VALUES ({id!r}, 'job', 'schedule', {state!r}, {solo}, 1, {fire_time},"
+    " {generation}, {claim}, {owner}, 9, {ready_at})"
 )
 
 
@@ -398,7 +412,9 @@ def test_one_live_run_of_a_solo_job_is_the_tables_own_rule(path: Path, state: st
     execute(path, run(3, solo=1, state="queued"), run(4, solo=1, state="failed"), run(5, solo=0))
 
 
-@pytest.mark.parametrize("changes", [{"owner": "NULL"}, {"claim": 0}, {"state": "waiting"}, {"state": "asleep"}])
+@pytest.mark.parametrize(
+    "changes", [{"owner": "NULL"}, {"claim": 0}, {"state": "waiting"}, {"state": "asleep"}]
+)
 def test_a_run_row_that_contradicts_itself_cannot_be_written(path: Path, changes: dict[str, Any]) -> None:
     """A running row has an owner and a claim, a waiting one its moment."""
     prepare(path)
@@ -436,8 +452,14 @@ def test_a_frequent_statement_never_walks_over_history(path: Path, name: str) ->
     with closing(sqlite3.connect(path)) as db:
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {load_queries()[name]}", _Anything())]
 
-    walks = [step for step in plan if step.startswith(("SCAN runs", "SCAN jobs", "SCAN other")) and "INDEX" not in step]
+    walks = [
+        step
+        for step in plan
+        if step.startswith(("SCAN runs", "SCAN jobs", "SCAN other")) and "INDEX" not in step
+    ]
     assert plan
     assert walks == []
-    unbounded = [step for step in plan if "runs_history" in step and name in ("occupancy", "claim_candidates")]
+    unbounded = [
+        step for step in plan if "runs_history" in step and name in ("occupancy", "claim_candidates")
+    ]
     assert unbounded == [], plan

@@ -67,7 +67,9 @@ async def writing(
     writer = Writer(connection, queries or load_queries(), clock, trouble)
     desk = Desk(writer, connection, path)
     await connection.run(
-        lambda db: db.set_trace_callback(lambda sql: desk.commits.append(sql) if sql.endswith("COMMIT") else None)
+        lambda db: db.set_trace_callback(
+            lambda sql: desk.commits.append(sql) if sql.endswith("COMMIT") else None
+        )
     )
     try:
         yield desk
@@ -203,7 +205,7 @@ def stumble(tx: Transaction) -> None:
 async def test_a_faulty_request_fails_alone(
     desk: Desk, faulty: Callable[[Transaction], None], error: type[Exception]
 ) -> None:
-    """A refusal, a broken rule of the data and a bug of ours each end one request, nothing of it is written."""
+    """A refusal, a broken rule of the data and a bug of ours each end one request and leave nothing of it."""
     gate = Gate()
     first = desk.submitted(lambda _: gate.pass_through())
     await gate.reached()
@@ -266,7 +268,7 @@ async def test_a_cancelled_caller_of_a_refused_request_disturbs_nobody(desk: Des
 
 # --- I14: BUSY ---
 async def test_a_locked_store_is_told_after_patience(desk: Desk, clock: FakeClock, trouble: Trouble) -> None:
-    """I14: a verb waits as long as its patience, then says that the store cannot commit, and wrote nothing."""
+    """I14: a verb waits as long as its patience, then says that the store cannot commit."""
     with locked(desk.path):
         task = desk.submitted(desk.note("row"))
         await keep_trying(clock, PATIENCE - MILLISECOND)
@@ -512,13 +514,13 @@ async def test_nobody_waits_for_a_writer_that_ended(path: Path, clock: FakeClock
         raise RuntimeError("told the wrong one")
 
     prepare(path)
-    connection = await ThreadConnection.connected(partial(sqlite3.connect, path, isolation_level=None, timeout=0))
+    connection = await ThreadConnection.connected(
+        partial(sqlite3.connect, path, isolation_level=None, timeout=0)
+    )
     writer = Writer(connection, load_queries(), clock, angry)
     try:
         with locked(path):
-            waiting = [
-                asyncio.create_task(writer.submit(lambda tx: tx.now, patience=None)) for _ in range(2)
-            ]
+            waiting = [asyncio.create_task(writer.submit(lambda tx: tx.now, patience=None)) for _ in range(2)]
             for task in waiting:
                 with pytest.raises(StoreUnavailable):
                     await task

@@ -139,8 +139,7 @@ WHERE seq = :seq
   AND generation = :generation;
 
 -- name: claim_candidates
--- Runs that may start now: priority first, then the older slot. A waiting run holds its slot already, and
--- stands back only for runs in force.
+-- Runs that may start now: priority, then the older slot; a waiting run stands back only for runs in force.
 SELECT runs.*
 FROM runs JOIN jobs ON jobs.id = runs.job
 WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :now))
