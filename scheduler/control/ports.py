@@ -105,9 +105,7 @@ class Operations(Protocol):
         """The job is paused, until that moment where one is named."""
         ...
 
-    async def pause_all(
-        self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None
-    ) -> AllOperated:
+    async def pause_all(self, mode: PauseMode, note: str, peer: Peer, *, until: Micros | None) -> AllOperated:
         """All jobs are paused, by a pause that is none of theirs."""
         ...
 

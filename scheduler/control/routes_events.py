@@ -72,6 +72,7 @@ class EventRoutes:
 
     def __init__(self, ring: EventRing, views: Views) -> None:
         self._ring = ring
+        self._clients = 0
         self._views = views
 
     def register(self, router: APIRouter) -> None:
@@ -84,7 +85,7 @@ class EventRoutes:
         last_event_id: Annotated[str | None, Header(max_length=200)] = None,
     ) -> EventStream:
         """Every transition as it happens; a client that reconnects sends `Last-Event-ID` by itself."""
-        if self._ring.followers >= FOLLOWERS:
+        if self._clients >= FOLLOWERS:
             raise Busy(f"{FOLLOWERS} clients follow the events already", hint="end one, then repeat")
         after = last_event_id or asked.since
         found = self._ring.follow(
@@ -97,15 +98,21 @@ class EventRoutes:
         return EventStream(self._messages(found), headers={"Cache-Control": "no-store"})
 
     async def _messages(self, found: AsyncIterator[Chunk | Gap]) -> AsyncIterator[bytes]:
-        yield b"retry: 2000\n\n"
-        async for news in found:
-            if isinstance(news, Gap):
-                yield self._gap(news)
-            elif news.entries:
-                yield b"".join(map(self._message, news.entries))
-            else:
-                # An id alone is no event, but moves the client on: what it does not want, it has not missed.
-                yield f": alive\nid: {news.until}\n\n".encode()
+        self._clients += 1
+        try:
+            yield b"retry: 2000\n\n"
+            async for news in found:
+                yield self._told(news)
+        finally:
+            self._clients -= 1
+
+    def _told(self, news: Chunk | Gap) -> bytes:
+        if isinstance(news, Gap):
+            return self._gap(news)
+        if news.entries:
+            return b"".join(map(self._message, news.entries))
+        # An id alone is no event, but moves the client on: what it does not want, it has not missed.
+        return f": alive\nid: {news.until}\n\n".encode()
 
     def _message(self, entry: Entry) -> bytes:
         id = self._ring.id_of(entry.number)

@@ -27,9 +27,7 @@ class TaskExecution:
         self._cancel_asked = False
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Ended] = loop.create_future()
-        self._task = handler_task(
-            loop, self._call(handler, context), name=f"run:{context.run_id}"
-        )
+        self._task = handler_task(loop, self._call(handler, context), name=f"run:{context.run_id}")
         self._task.add_done_callback(self._settle)
 
     async def wait(self) -> Ended:

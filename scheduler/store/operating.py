@@ -211,7 +211,7 @@ def next_from_now(tx: Transaction, job: Job, as_of: Micros | None = None) -> Mic
 
 
 def next_untold(tx: Transaction, job: Job, after: Micros) -> Micros | None:
-    """The first slot after `after` that has no row yet: one that `skip-next` told as skipped does not come."""
+    """The first slot after `after` that has no row yet: what `skip-next` told as skipped does not come."""
     schedule = job.definition.schedule
     following = schedule.next_fire(after)
     while following is not None:

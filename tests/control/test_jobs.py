@@ -322,7 +322,7 @@ async def test_the_audit_names_the_peer(client: Client) -> None:
         "gid": os.getegid(),
         "pid": os.getpid(),
     }
-    assert "pytest" in entry["by"]["command"]
+    assert "python" in entry["by"]["command"]
     rest = await client.value(f"/v1/jobs/nightly/audit?cursor={page['next_cursor']}")
     assert [older["verb"] for older in rest["items"]] == ["add"]
 

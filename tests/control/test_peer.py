@@ -48,7 +48,7 @@ def keeper(**changes: Any) -> Gatekeeper:
     return Gatekeeper(**{"store_id": STORE, "own_uid": os.geteuid(), "daemon_pid": None, **changes})
 
 
-def me(**changes: int) -> Credentials:
+def me(**changes: Any) -> Credentials:
     return Credentials(**{"pid": os.getpid(), "uid": os.geteuid(), "gid": os.getegid(), **changes})
 
 

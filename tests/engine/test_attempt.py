@@ -122,7 +122,7 @@ async def test_what_cannot_be_started_has_failed_and_says_why(
     tmp_path: Path,
     error: Exception,
     reason: str,
-    broken: bool,  # noqa: FBT001 - a column of the table
+    broken: bool,
 ) -> None:
     """A program that is not there is a failure; a handler that cannot be imported breaks its job too."""
     async with bench(tmp_path) as here:

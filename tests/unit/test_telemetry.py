@@ -327,9 +327,7 @@ def journalled(
             status = os.fstat(stream.fileno())
             name = stream_id.format(dev=status.st_dev, ino=status.st_ino, other=status.st_ino + 1)
             monkeypatch.setenv("JOURNAL_STREAM", name)
-            monkeypatch.setattr(
-                "scheduler.journal.ADDRESS", tmp_path / "none"
-            )  # lines, not entries
+            monkeypatch.setattr("scheduler.journal.ADDRESS", tmp_path / "none")  # lines, not entries
             telemetry = configured("json", "debug", stream)
             log = get_logger()
             log.debug(Event.RUN_PROGRESSED)

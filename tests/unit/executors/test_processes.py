@@ -121,7 +121,7 @@ def test_owner_is_this_process() -> None:
         ({"SCHEDULER_RUN_ID": RUN.replace("0", "1")}, False),
     ],
 )
-def test_environment_names_the_run(changes: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_environment_names_the_run(changes: dict[str, str], found: bool) -> None:
     """Store and run have to agree, and the claim must not be newer than the one seen (I8, I11)."""
     with process(**MARKS | changes) as started:
         assert (started in MINE.processes()) is found

@@ -93,7 +93,7 @@ async def test_context_is_the_same_on_the_loop_and_in_a_child(
     executors: Executors,
     module: Write,
     tmp_path: Path,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """Job, run, attempt, key, args, slot, wish, progress and log mean the same in both."""
     granted = grant(
@@ -189,7 +189,7 @@ async def test_end_is_told_as_it_was(
     module: Write,
     body: str,
     expected: Ended,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """Results, Completed, Retry, exceptions and exits are told apart, in a child as on the loop (B56)."""
     ended = await call(executors, f"{module(f'async def f(run): {body}')}:f", process=process)
@@ -201,7 +201,7 @@ async def test_end_is_told_as_it_was(
 async def test_largest_result_fits(
     executors: Executors,
     module: Write,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """A result of exactly 64 KiB is kept, one byte more is not."""
     source = "async def f(run, n): return 'ü' * n + 'x' * 2"
@@ -219,7 +219,7 @@ async def test_traceback_goes_to_the_runs_output(
     executors: Executors,
     module: Write,
     tmp_path: Path,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """The traceback begins at the handler's own frame and is in the output, not in the message."""
     source = """
@@ -314,7 +314,7 @@ async def test_handler_that_cannot_be_imported_is_broken(
     source: str,
     attribute: str,
     expected: str,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """A failing import, also one that exits, is told as a broken job with the reason."""
     spec = f"{module(source)}:{attribute}"
@@ -571,7 +571,7 @@ async def test_logging_after_the_end_is_ignored(executors: Executors, module: Wr
 async def test_wrong_progress_is_the_handlers_error(
     executors: Executors,
     module: Write,
-    process: bool,  # noqa: FBT001
+    process: bool,
 ) -> None:
     """`progress(done="3")` raises in the handler, where it can be repaired."""
     spec = f"{module('async def f(run): run.progress(done=' + repr('3') + ')')}:f"

@@ -106,7 +106,7 @@ def test_starts_at_the_same_time_do_not_mix_their_pipes(spawner: Spawner) -> Non
 async def test_exit_is_learnt_without_reaping(
     spawner: Spawner,
     monkeypatch: pytest.MonkeyPatch,
-    pidfd: bool,  # noqa: FBT001
+    pidfd: bool,
 ) -> None:
     """`exited` returns at the end and leaves the status to be taken, also where there is no pidfd."""
     if not pidfd:

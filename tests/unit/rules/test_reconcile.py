@@ -136,6 +136,29 @@ def test_the_wish_cancel_wins_over_every_other_end(ending: Ending) -> None:
     assert (write.state, write.reason, write.ready_at) == (RunState.CANCELLED, RunReason.CANCELLED, None)
 
 
+@pytest.mark.parametrize("reason", [RunReason.REMOVED, RunReason.JOB_ENDED, RunReason.CANCELLED])
+def test_a_cancel_keeps_the_reason_that_it_came_with(reason: RunReason) -> None:
+    """Why a queued or waiting run was cancelled is said by whoever cancels it."""
+    run = make_run(state=RunState.QUEUED, wish=Wish.CANCEL)
+
+    write = decide(Ending.CANCELLED, run=run, reason=reason, message="why").run
+
+    assert write is not None
+    assert (write.state, write.reason, write.message) == (RunState.CANCELLED, reason, "why")
+
+
+@pytest.mark.parametrize("reason", [None, RunReason.TIMEOUT])
+def test_a_reason_is_found_for_a_failure_and_for_nothing_else(reason: RunReason | None) -> None:
+    """A failed run keeps its own reason; one that only waits needs none."""
+    waits = decide(Ending.RETRY_ASKED, reason=reason).run
+    fails = decide(Ending.FAILED, reason=reason).run
+
+    assert waits is not None
+    assert (waits.state, waits.reason) == (RunState.WAITING, reason)
+    assert fails is not None
+    assert (fails.state, fails.reason) == (RunState.FAILED, reason or RunReason.JOB_ENDED)
+
+
 @pytest.mark.parametrize(
     ("ending", "charged"),
     [(Ending.FAILED, 1), (Ending.RETRY_ASKED, 0), (Ending.SHUTDOWN, 0), (Ending.CRASHED, 0)],
@@ -194,6 +217,7 @@ def test_a_run_of_an_ended_job_gets_no_further_try(ending: Ending, status: JobSt
     assert decision.run is not None
     assert decision.run.state in (RunState.FAILED, RunState.INTERRUPTED)
     assert decision.run.reason is not None
+    assert "removed" not in (decision.run.message or "")
     assert decision.job is not None
     assert decision.job.status is None
 
@@ -220,6 +244,17 @@ def test_a_removed_jobs_run_says_that_it_is_not_tried_again(
     assert decision.run.state is RunState.FAILED
     assert decision.run.reason is not None
     assert ("removed" in (decision.run.message or "")) is told
+
+
+def test_a_cancelled_run_of_a_removed_job_says_nothing_of_tries() -> None:
+    """It was not to be tried again anyway."""
+    job = make_job(definition=make_definition(retry={"attempts": 9}), removed_at=NOW)
+
+    write = decide(Ending.FAILED, run=make_run(wish=Wish.CANCEL), job=job).run
+
+    assert write is not None
+    assert write.state is RunState.CANCELLED
+    assert "removed" not in (write.message or "")
 
 
 # --- the job ---
