@@ -30,7 +30,7 @@ from scheduler.telemetry import configure, get_logger
 SIZES = (100, 1_000, 10_000, 100_000)
 CONCURRENCY = 256
 LEAST_PER_SECOND = 2_500
-"""By the CPU, from LEAST_ITEMS on: half of the 5,000 that we aim at, since busy machines are slower."""
+"""By the CPU, from LEAST_ITEMS on: an alarm at half of the 5,000 that we aim at; a busy machine is slower."""
 
 LEAST_ITEMS = 10_000
 

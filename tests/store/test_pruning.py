@@ -47,7 +47,7 @@ async def test_a_live_run_is_never_pruned(desk: Desk) -> None:
 
 
 async def test_skips_do_not_count_and_stay(desk: Desk) -> None:
-    """I13: the rows that explain fire times are no executed runs, so `keep_runs` neither counts nor takes them."""
+    """I13: rows that explain fire times are no executed runs: `keep_runs` neither counts nor takes them."""
     await desk.add(make_definition(every=MINUTE, keep_runs=1))
     run = await desk.fired()
     await desk.fire()
