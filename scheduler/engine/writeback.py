@@ -122,7 +122,7 @@ class WriteBack:
             self._log.info(Event.JOB_COMPLETED, job=job.id, run_id=run.id)
         elif write.status is JobStatus.FAILED:
             self._log.error(Event.JOB_FAILED, job=job.id, run_id=run.id, failures=write.failures)
-        elif write.pause_reason is not None:
+        elif write.status is JobStatus.PAUSED:
             self._log.error(
                 Event.JOB_PAUSED,
                 job=job.id,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scheduler.clock import MINUTE, SECOND, Micros
 from scheduler.errors import Conflict, NotFound
@@ -36,6 +36,9 @@ from tests.support.stores import pragma
 
 T = TypeVar("T")
 UNFINISHED = LIVE | {RunState.QUEUED}
+FAILED = frozenset({RunState.FAILED, RunState.CANCELLED, RunState.CRASHED, RunState.INTERRUPTED})
+GRIDS = {"skip", "queue", "latest"}
+"""Jobs whose schedule the operator changes; `allow` is the one whose fire times he passes over."""
 
 JOBS: dict[str, dict[str, Any]] = {
     "skip": {"every": MINUTE, "on_crash": "retry", "retry": {"attempts": 1, "delay": 20}},
@@ -53,9 +56,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "hand": {"manual": True, "on_crash": "resume"},
 }
 ENDINGS = [Ending.SUCCEEDED, Ending.FAILED, Ending.RETRY_ASKED, Ending.CANCELLED, Ending.SHUTDOWN]
-jobs = st.sampled_from(sorted(JOBS))
 daemons = st.integers(0, 1)
 choices = st.integers(0, 10_000)
+places = st.integers(0, 2)
 
 
 @dataclass(slots=True)
@@ -99,8 +102,8 @@ class Truth:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(names=st.lists(st.sampled_from(sorted(JOBS)), min_size=2, max_size=3, unique=True))
+    def begin(self, names: list[str]) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="store-machine-"))
         self.clock = FakeClock()
@@ -110,7 +113,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.daemons = [
             Daemon(Desk(store, self.clock, make_claimant(max_running=4))) for store in self.stores
         ]
-        self.truths = {JobId(name): Truth(dict(keys)) for name, keys in JOBS.items()}
+        self.truths = {JobId(name): Truth(dict(JOBS[name])) for name in names}
+        self.names = [JobId(name) for name in names]
+        self.runs: list[Run] = []
+        self.cancelled: set[RunId] = set()
         self.granted: set[tuple[RunId, int]] = set()
         self.ended: dict[RunId, Run] = {}
         for name, truth in self.truths.items():
@@ -143,12 +149,25 @@ class StoreMachine(RuleBasedStateMachine):
             self.granted.add(key)
             daemon.held[grant.run.id] = grant.run
 
-    def unfinished(self, states: frozenset[RunState] = UNFINISHED) -> list[Run]:
-        return [run for run in self.do(self.operator.runs(None)) if run.state in states]
+    def job(self, place: int) -> JobId:
+        return self.names[place % len(self.names)]
+
+    def having(self, states: frozenset[RunState]) -> list[Run]:
+        """Runs in one of these states, as the last look at the rows found them."""
+        return [run for run in self.runs if run.state in states]
+
+    def some(self, *memories: str) -> bool:
+        """A daemon has something in one of these."""
+        return any(getattr(daemon, memory) for daemon in self.daemons for memory in memories)
 
     # --- time and the engine ---
+    @rule(seconds=st.integers(1, 200), which=daemons)
+    def time_passes_for(self, seconds: int, which: int) -> None:
+        self.clock.move(seconds * SECOND)
+        self.tick(which)
+
     @rule(seconds=st.integers(1, 200))
-    def time_passes(self, seconds: int) -> None:
+    def time_passes_unseen(self, seconds: int) -> None:
         self.clock.move(seconds * SECOND)
 
     @rule(which=daemons)
@@ -165,12 +184,14 @@ class StoreMachine(RuleBasedStateMachine):
         plans = [plan_fire(job, look.now, self.clock.run_id) for job in look.jobs]
         self.daemons[which].plans = [plan for plan in plans if plan is not None]
 
+    @precondition(lambda self: self.some("plans"))
     @rule(which=daemons)
     def fire_what_was_planned(self, which: int) -> None:
         daemon = self.daemons[which]
         for fired in self.do(daemon.desk.store.fire(daemon.desk.who, daemon.plans)):
             self.take(daemon, list(fired.grants))
 
+    @precondition(lambda self: self.some("held"))
     @rule(which=daemons, ending=st.sampled_from(ENDINGS), choice=choices)
     def a_run_ends(self, which: int, ending: Ending, choice: int) -> None:
         daemon = self.daemons[which]
@@ -178,6 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
             run_id = sorted(daemon.held)[choice % len(daemon.held)]
             self.do(daemon.desk.finish(daemon.held.pop(run_id), ending))
 
+    @precondition(lambda self: self.some("held"))
     @rule(which=daemons)
     def beat(self, which: int) -> None:
         daemon = self.daemons[which]
@@ -186,19 +208,21 @@ class StoreMachine(RuleBasedStateMachine):
         assert set(answer) == set(daemon.held), "I8: nobody took a claim from a daemon that lives"
 
     # --- crashes ---
+    @precondition(lambda self: self.some("held"))
     @rule(which=daemons)
     def crash(self, which: int) -> None:
         daemon = self.daemons[which]
-        daemon.zombies = list(daemon.held.values())
+        daemon.zombies += daemon.held.values()
         daemon.held, daemon.recovering = {}, []
         daemon.desk.who = make_claimant(max_running=4)
 
-    @rule(which=daemons, ending=st.sampled_from(ENDINGS))
-    def a_worker_of_the_dead_writes(self, which: int, ending: Ending) -> None:
+    @precondition(lambda self: self.some("zombies"))
+    @rule(which=daemons, ending=st.sampled_from(ENDINGS), choice=choices)
+    def a_worker_of_the_dead_writes(self, which: int, ending: Ending, choice: int) -> None:
         daemon = self.daemons[which]
         if not daemon.zombies:
             return
-        run = daemon.zombies.pop()
+        run = daemon.zombies.pop(choice % len(daemon.zombies))
         before = self.do(daemon.desk.run(run))
         finished = self.do(daemon.desk.finish(run, ending))
         mine = before.state is RunState.RUNNING and before.claim == run.claim
@@ -209,12 +233,14 @@ class StoreMachine(RuleBasedStateMachine):
     def owners(self) -> set[OwnerId]:
         return {daemon.desk.who.owner.id for daemon in self.daemons}
 
+    @precondition(lambda self: self.having(frozenset({RunState.RUNNING})))
     @rule(which=daemons)
     def look(self, which: int) -> None:
         daemon = self.daemons[which]
         running = self.do(daemon.desk.store.look()).running
         daemon.seen = tuple(seen for seen in running if seen.owner not in self.owners())
 
+    @precondition(lambda self: self.some("seen"))
     @rule(which=daemons)
     def recover_what_was_seen(self, which: int) -> None:
         daemon = self.daemons[which]
@@ -222,6 +248,15 @@ class StoreMachine(RuleBasedStateMachine):
         assert all(run.owner not in self.owners() for run in taken), "I8: only claims of the dead are taken"
         daemon.recovering += taken
 
+    @precondition(lambda self: self.having(frozenset({RunState.RUNNING, RunState.RECOVERING})))
+    @rule(which=daemons)
+    def restart_finds_the_dead(self, which: int) -> None:
+        """What a start does: look, take, and record at once."""
+        self.look(which)
+        self.recover_what_was_seen(which)
+        self.recovery_ends(which)
+
+    @precondition(lambda self: self.having(frozenset({RunState.RECOVERING})))
     @rule(which=daemons)
     def recovery_ends(self, which: int) -> None:
         daemon = self.daemons[which]
@@ -233,59 +268,71 @@ class StoreMachine(RuleBasedStateMachine):
         daemon.recovering = []
 
     # --- the operator ---
-    @rule(job=jobs, mode=st.sampled_from([PauseMode.DRAIN, PauseMode.ITEM, PauseMode.CANCEL]))
-    def pause(self, job: str, mode: PauseMode) -> None:
-        if self.tried(self.operator.pause(JobId(job), mode=mode)) is not None:
-            self.truths[JobId(job)].paused = True
+    @rule(place=places, mode=st.sampled_from([PauseMode.DRAIN, PauseMode.ITEM, PauseMode.CANCEL]))
+    def pause(self, place: int, mode: PauseMode) -> None:
+        name = self.job(place)
+        if self.tried(self.operator.pause(name, mode=mode)) is not None:
+            self.truths[name].paused = True
+            if mode is PauseMode.CANCEL:
+                at_work = self.having(frozenset({RunState.RUNNING, RunState.RECOVERING}))
+                self.cancelled |= {run.id for run in at_work if run.job == name}
 
-    @rule(job=jobs, missed=st.sampled_from(Missed))
-    def resume(self, job: str, missed: Missed) -> None:
-        if self.tried(self.operator.resume(JobId(job), missed=missed)) is not None:
-            self.truths[JobId(job)].paused = False
+    @precondition(lambda self: any(truth.paused for truth in self.truths.values()))
+    @rule(place=places, missed=st.sampled_from(Missed))
+    def resume(self, place: int, missed: Missed) -> None:
+        name = self.job(place)
+        if self.tried(self.operator.resume(name, missed=missed)) is not None:
+            self.truths[name].paused = False
 
-    @rule(job=jobs, which=daemons, overlap=st.sampled_from([None, Overlap.QUEUE, Overlap.CANCEL_RUNNING]))
-    def start(self, job: str, which: int, overlap: Overlap | None) -> None:
-        if self.truths[JobId(job)].removed:
+    @rule(place=places, which=daemons, overlap=st.sampled_from([None, Overlap.QUEUE, Overlap.CANCEL_RUNNING]))
+    def start(self, place: int, which: int, overlap: Overlap | None) -> None:
+        name = self.job(place)
+        if self.truths[name].removed:
             return
         daemon = self.daemons[which]
-        free = not self.do(daemon.desk.store.live_runs(JobId(job)))
-        started = self.tried(daemon.desk.start(JobId(job), overlap=overlap))
+        free = not self.do(daemon.desk.store.live_runs(name))
+        started = self.tried(daemon.desk.start(name, overlap=overlap))
         assert started is not None or not free, "I7: a job without a run can be started"
         if started is not None and started.grant is not None:
             self.take(daemon, [started.grant])
 
-    @rule(job=jobs, enabled=st.booleans(), timeout=st.integers(1, 3))
-    def edit(self, job: str, enabled: bool, timeout: int) -> None:
-        truth = self.truths[JobId(job)]
+    @rule(place=places, enabled=st.booleans(), timeout=st.integers(1, 3))
+    def edit(self, place: int, enabled: bool, timeout: int) -> None:
+        name = self.job(place)
+        truth = self.truths[name]
         if not truth.removed:
             truth.keys |= {"enabled": enabled, "timeout": timeout}
-            self.do(self.operator.edit(make_definition(job, **truth.keys)))
+            self.do(self.operator.edit(make_definition(name, **truth.keys)))
 
-    @rule(job=st.sampled_from(["skip", "queue", "latest"]), period=st.integers(3, 9))
-    def edit_schedule(self, job: str, period: int) -> None:
-        truth = self.truths[JobId(job)]
-        if truth.removed or truth.keys["every"] == period * 10 * SECOND:
+    @precondition(lambda self: self.truths.keys() & GRIDS)
+    @rule(place=places, period=st.integers(3, 9))
+    def edit_schedule(self, place: int, period: int) -> None:
+        name = self.job(place)
+        truth = self.truths[name]
+        if name not in GRIDS or truth.removed or truth.keys["every"] == period * 10 * SECOND:
             return
         truth.keys["every"] = period * 10 * SECOND
-        definition = make_definition(job, **truth.keys)
+        definition = make_definition(name, **truth.keys)
         self.do(self.operator.edit(definition))
         truth.end(self.clock.now())
         truth.begin(self.clock.now(), definition.schedule)
 
-    @rule(job=jobs)
-    def remove(self, job: str) -> None:
-        truth = self.truths[JobId(job)]
+    @rule(place=places)
+    def remove(self, place: int) -> None:
+        truth = self.truths[self.job(place)]
         if not truth.removed:
-            self.do(self.operator.remove(JobId(job)))
+            self.do(self.operator.remove(self.job(place)))
             truth.removed = True
             truth.end(self.clock.now())
 
-    @rule(job=jobs)
-    def add_again(self, job: str) -> None:
-        truth = self.truths[JobId(job)]
-        if truth.removed:
-            self.add(JobId(job), truth)
+    @precondition(lambda self: any(truth.removed for truth in self.truths.values()))
+    @rule()
+    def add_again(self) -> None:
+        for name, truth in self.truths.items():
+            if truth.removed:
+                self.add(name, truth)
 
+    @precondition(lambda self: "allow" in self.truths)
     @rule(number=st.integers(1, 3))
     def skip_next(self, number: int) -> None:
         name = JobId("allow")
@@ -296,25 +343,35 @@ class StoreMachine(RuleBasedStateMachine):
                 self.truths[name].passed_over.add(slot)
                 slot = operated.job.definition.schedule.next_fire(slot) if operated else None
 
-    @rule(choice=choices, verb=st.sampled_from(["cancel", "retry_now"]))
-    def a_verb_on_a_live_run(self, choice: int, verb: str) -> None:
-        if runs := self.unfinished():
-            run = runs[choice % len(runs)]
-            self.tried(getattr(self.operator.store, verb)(run.id, self.operator.peer))
+    @precondition(lambda self: self.having(UNFINISHED))
+    @rule(choice=choices)
+    def cancel(self, choice: int) -> None:
+        runs = self.having(UNFINISHED)
+        run = runs[choice % len(runs)]
+        self.do(self.operator.cancel(run))
+        if run.state in (RunState.RUNNING, RunState.RECOVERING):
+            self.cancelled.add(run.id)
 
+    @precondition(lambda self: self.having(frozenset({RunState.WAITING})))
+    @rule(choice=choices)
+    def retry_now(self, choice: int) -> None:
+        runs = self.having(frozenset({RunState.WAITING}))
+        self.do(self.operator.store.retry_now(runs[choice % len(runs)].id, self.operator.peer))
+
+    @precondition(lambda self: self.having(FAILED))
     @rule(choice=choices)
     def retry(self, choice: int) -> None:
-        runs = self.unfinished(frozenset({RunState.FAILED, RunState.CRASHED, RunState.INTERRUPTED}))
-        if runs:
-            run = runs[choice % len(runs)]
-            if self.tried(self.operator.store.retry(run.id, self.operator.peer)) is not None:
-                self.ended.pop(run.id, None)
+        runs = self.having(FAILED)
+        run = runs[choice % len(runs)]
+        if self.tried(self.operator.store.retry(run.id, self.operator.peer)) is not None:
+            self.ended.pop(run.id, None)
+            self.cancelled.discard(run.id)
 
     # --- what holds after every step ---
     @invariant()
     def promises_hold(self) -> None:
         views = self.do(self.operator.store.jobs(after=None, limit=99))
-        runs = self.do(self.operator.runs(None))
+        runs = self.runs = self.do(self.operator.runs(None))
         self.check_runs(runs)
         for view in views:
             self.check_job(view.job, [run for run in runs if run.job == view.job.id])
@@ -333,7 +390,9 @@ class StoreMachine(RuleBasedStateMachine):
                 assert (run.id, run.claim) in self.granted, "I10: what runs was granted"
                 if run.owner in self.owners():
                     assert held[run.id].claim == run.claim, "I2: a live claim has its one worker"
-            if run.state in (RunState.FAILED, RunState.CANCELLED, RunState.CRASHED, RunState.INTERRUPTED):
+            if run.id in self.cancelled:
+                assert run.wish is Wish.CANCEL, "a cancel is never taken back"
+            if run.state in FAILED:
                 assert run.reason, "every non-success says why"
         for run in held.values():
             row = next(one for one in runs if one.id == run.id)
@@ -384,7 +443,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=30,
-    stateful_step_count=40,
+    max_examples=60,
+    stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros
-from scheduler.model.jobs import JobId
+from scheduler.model.jobs import JobId, Origin
 from scheduler.rules.reconcile import Ending
+from scheduler.store.values import ChangeKind, DefinitionChange
 from tests.support.builders import make_definition
 from tests.support.clock import START, FakeClock
 from tests.support.desk import Desk
@@ -205,9 +206,19 @@ async def test_a_plan_from_before_the_step_does_nothing(desk: Desk, clock: FakeC
 
 async def test_a_step_back_reaches_every_job(desk: Desk, clock: FakeClock) -> None:
     """Slices of the re-arming leave no job out."""
-    changes = [make_definition(f"job-{number:04}") for number in range(1_203)]
-    for definition in changes:
-        await desk.add(definition)
+    names = [JobId(f"job-{number:04}") for number in range(1_203)]
+    await desk.store.apply(
+        [
+            DefinitionChange(
+                kind=ChangeKind.ADD,
+                job_id=name,
+                definition=make_definition(name),
+                origin=Origin.FILE,
+                peer=desk.peer,
+            )
+            for name in names
+        ]
+    )
 
     await stepped(desk, HOUR)
 

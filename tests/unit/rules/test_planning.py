@@ -254,6 +254,24 @@ def test_excluded_fires_are_told_with_their_count() -> None:
     assert [slot.fire_time for slot in planned.slots] == [START + 36 * HOUR]
 
 
+def test_exclusions_that_took_nothing_out_are_not_told() -> None:
+    """A record stands for fire times; where there were none there is no record."""
+    of = job(every=HOUR, exclude=("2027-01-02",), last_fire_at=START)
+
+    assert plan(of, START + HOUR).spans == ()
+
+
+def test_many_excluded_fires_are_a_lower_bound_that_says_so() -> None:
+    """I13: above ten thousand the count is told as "at least"."""
+    day = START + 12 * HOUR
+    of = job(every=SECOND, exclude=("2027-01-02",), last_fire_at=day - SECOND, next_fire_at=day + DAY)
+
+    (span,) = plan(of, day + DAY).spans
+
+    assert (span.reason, span.count, span.exact) == (SkipReason.EXCLUDED, COUNT_CAP, False)
+    assert "at least 10000" in span.note
+
+
 def test_a_first_fire_tells_of_no_exclusions() -> None:
     """Before a job's first fire nothing was taken out of anything."""
     of = job(every=HOUR, exclude=("2027-01-02",), next_fire_at=START + 36 * HOUR)

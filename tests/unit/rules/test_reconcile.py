@@ -115,6 +115,16 @@ def test_my_own_verdict_is_known_again(ending: Ending, state: RunState) -> None:
         assert decision == Decision(standing=standing)
 
 
+@pytest.mark.parametrize("claim", [2, 4])
+def test_the_same_word_under_another_claim_is_not_mine(claim: int) -> None:
+    """I3: a row that ended as I say, but under another claim, was written by another."""
+    run = make_run(state=RunState.SUCCEEDED)
+
+    decision = decide(Ending.SUCCEEDED, run=run, claim=claim, expects=RunState.RUNNING)
+
+    assert decision == Decision(standing=Standing.FENCED)
+
+
 # --- the run ---
 @pytest.mark.parametrize("wish", list(Wish))
 def test_success_wins_over_any_wish(wish: Wish) -> None:
@@ -313,6 +323,122 @@ def test_completed_with_a_changed_definition_is_ignored() -> None:
     assert decision.completion_ignored
     assert decision.job is not None
     assert decision.job.status is None
+
+
+@pytest.mark.parametrize(("revision", "completed"), [(5, True), (6, False), (5, False)])
+def test_nothing_else_is_told_as_ignored(revision: int, completed: bool) -> None:
+    """Only a `Completed` of another definition is."""
+    decision = decide(Ending.SUCCEEDED, job=make_job(definition_revision=revision), completed=completed)
+
+    assert not decision.completion_ignored
+
+
+def test_an_end_of_the_job_wins_over_a_crash_pause() -> None:
+    """A crash that is also the last run that max_runs allows completes the job instead of pausing it."""
+    job = make_job(definition=make_definition(max_runs=1, max_crashes=1))
+
+    write = decide(Ending.CRASHED, run=make_run(state=RunState.RECOVERING), job=job).job
+
+    assert write is not None
+    assert (write.status, write.pause_reason) == (JobStatus.COMPLETED, None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "keys", "said"),
+    [
+        (Ending.CRASHED, {"max_crashes": 1}, {}),
+        (Ending.SUCCEEDED, {}, {"completed": True}),
+        (Ending.FAILED, {"max_failures": 1}, {}),
+    ],
+)
+def test_a_job_that_stops_has_no_next_slot(
+    ending: Ending, keys: dict[str, Any], said: dict[str, Any]
+) -> None:
+    """A `delay` job that its run's end pauses or ends is given no next fire by that end."""
+    job = make_job(definition=make_definition(delay=HOUR, **keys))
+    state = RunState.RECOVERING if ending is Ending.CRASHED else RunState.RUNNING
+
+    write = decide(ending, run=make_run(state=state), job=job, **said).job
+
+    assert write is not None
+    assert write.status is not None
+    assert (write.sets_next, write.next_fire_at, write.due_at) == (True, None, None)
+
+
+@pytest.mark.parametrize("ending", [Ending.FAILED, Ending.SUCCEEDED, Ending.CANCELLED])
+def test_only_a_crash_pauses_for_crashes(ending: Ending) -> None:
+    """A limit that was lowered below what is counted pauses at the next crash, not at another end."""
+    job = make_job(definition=make_definition(max_crashes=2), crashes=3)
+
+    write = decide(ending, job=job).job
+
+    assert write is not None
+    assert (write.status, write.pause_reason) == (None, None)
+
+
+@pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.FAILED])
+def test_an_ended_job_is_not_paused_by_a_crash(status: JobStatus) -> None:
+    """There is nothing left to pause."""
+    job = make_job(status, definition=make_definition(max_crashes=1))
+
+    write = decide(Ending.CRASHED, run=make_run(state=RunState.RECOVERING), job=job).job
+
+    assert write is not None
+    assert (write.status, write.pause_reason, write.sets_next) == (None, None, False)
+
+
+@pytest.mark.parametrize("ending", [Ending.CANCELLED, Ending.SHUTDOWN])
+def test_only_a_failure_fails_the_job(ending: Ending) -> None:
+    """A limit that was lowered below what is counted fails at the next failure, not at another end."""
+    write = decide(ending, job=make_job(definition=make_definition(max_failures=1), failures=2)).job
+
+    assert write is not None
+    assert write.status is None
+
+
+@pytest.mark.parametrize(
+    ("done", "status"), [(0, None), (1, None), (2, JobStatus.COMPLETED), (3, JobStatus.COMPLETED)]
+)
+def test_max_runs_completes_at_its_number(done: int, status: JobStatus | None) -> None:
+    """The end that makes the number full, or finds it full, completes the job."""
+    write = decide(
+        Ending.SUCCEEDED, job=make_job(definition=make_definition(max_runs=3), fires_done=done)
+    ).job
+
+    assert write is not None
+    assert write.status is status
+
+
+def test_a_manual_run_does_not_complete_an_exhausted_job() -> None:
+    """Only the end of a run of the trigger is the end of the trigger."""
+    run = make_run(trigger=RunTrigger.MANUAL)
+
+    write = decide(Ending.SUCCEEDED, run=run, job=make_job(definition=make_definition(at=START))).job
+
+    assert write is not None
+    assert write.status is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "run", "keys", "others", "moves"),
+    [
+        (Ending.SUCCEEDED, {}, {}, 0, True),
+        (Ending.SUCCEEDED, {}, {}, 1, False),
+        (Ending.SUCCEEDED, {"trigger": RunTrigger.MANUAL}, {}, 0, False),
+        (Ending.RETRY_ASKED, {}, {}, 0, False),
+        (Ending.SHUTDOWN, {"wish": Wish.HOLD}, {"on_crash": "retry"}, 0, False),
+    ],
+)
+def test_what_moves_a_delay_job(
+    ending: Ending, run: dict[str, Any], keys: dict[str, Any], others: int, moves: bool
+) -> None:
+    """The end of its last run on the way, and neither a try, a hold nor a manual run."""
+    job = make_job(definition=make_definition(delay=HOUR, **keys))
+
+    write = decide(ending, run=make_run(**run), job=job, others=others).job
+
+    assert write is not None
+    assert (write.sets_next, write.next_fire_at) == ((True, NOW + HOUR) if moves else (False, None))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
