@@ -129,7 +129,7 @@ shell = "sleep 1.5; touch '{here}/beside'"
     with Daemon(jobs, lease="600ms", heartbeat="100ms") as daemon:
         run = daemon.run("frozen")
         daemon.told("run_started", run_id=run)
-        daemon.run("beside")
+        daemon.told("run_started", run_id=daemon.run("beside"))
         daemon.signal(signal.SIGSTOP)
         daemon.until(daemon.path("beside").exists)  # longer than two leases: the daemon did not see it end
         daemon.signal(signal.SIGCONT)
