@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -106,10 +107,11 @@ class StoreMachine(RuleBasedStateMachine):
     def begin(self, names: list[str]) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="store-machine-"))
+        self.stores: list[SqliteStore] = []
         self.clock = FakeClock()
-        self.stores = [self.do(SqliteStore.open(self.folder / FILE_NAME, self.clock)) for _ in range(2)]
-        for store in self.stores:
-            self.do(pragma(store, "synchronous = OFF"))
+        for _ in range(2):
+            self.stores.append(self.do(SqliteStore.open(self.folder / FILE_NAME, self.clock)))
+            self.do(pragma(self.stores[-1], "synchronous = OFF"))
         self.daemons = [
             Daemon(Desk(store, self.clock, make_claimant(max_running=4))) for store in self.stores
         ]
@@ -196,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
     def a_run_ends(self, which: int, ending: Ending, choice: int) -> None:
         daemon = self.daemons[which]
         if daemon.held:
-            run_id = sorted(daemon.held)[choice % len(daemon.held)]
+            run_id = list(daemon.held)[choice % len(daemon.held)]  # ids are random, their order is not
             self.do(daemon.desk.finish(daemon.held.pop(run_id), ending))
 
     @precondition(lambda self: self.some("held"))
@@ -441,6 +443,7 @@ class StoreMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+pytestmark = pytest.mark.timeout(300)  # a failure is made small first, and that takes its time
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
     max_examples=60,

@@ -32,7 +32,7 @@ from scheduler.store.sqlite import FILE_NAME
 
 T = TypeVar("T")
 
-PATIENCE: Final = 20.0
+PATIENCE: Final = 40.0
 """Seconds that a condition gets on a machine that is busy; what comes true is seen within 20 ms."""
 
 _QUICK: Final = {"lease": "3s", "heartbeat": "300ms", "drain_timeout": "2s"}

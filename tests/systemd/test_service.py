@@ -13,9 +13,11 @@ pytestmark = pytest.mark.slow
 
 SLEEPER = '[jobs.sleeper]\nmanual = true\nshell = "exec sleep 600"\n'
 HOLDER = """
+import asyncio
 import time
 
 async def hold_the_loop(run):
+    await asyncio.sleep(0.5)  # the request that started it is answered before
     time.sleep(600)
 """
 
