@@ -171,8 +171,8 @@ def _next_after_edit(tx: Transaction, job: Job, definition: JobDefinition) -> Mi
         return job.next_fire_at
     if schedule.trigger.kind == "delay":
         return next_from_now(tx, replace(job, definition=definition))
-    after = tx.now - schedule.jitter if schedule.jitter else tx.now
-    return schedule.next_fire(max(after, job.last_fire_at or 0))
+    after = max(tx.now - schedule.jitter, job.last_fire_at or 0)
+    return next_untold(tx, job, after) if old == schedule else schedule.next_fire(after)
 
 
 def _remove(tx: Transaction, change: DefinitionChange) -> Operated:

@@ -266,7 +266,9 @@ class StoreMachine(RuleBasedStateMachine):
             if run.id not in {mine.id for other in self.daemons for mine in other.recovering}:
                 daemon.recovering.append(run)  # a recovery whose recoverer died
         for run in daemon.recovering:
-            self.do(daemon.desk.finish(run, Ending.CRASHED))
+            finished = self.do(daemon.desk.finish(run, Ending.CRASHED))
+            if finished.decision.job is not None and finished.decision.job.pause_reason is not None:
+                self.truths[run.job].paused = True
         daemon.recovering = []
 
     # --- the operator ---

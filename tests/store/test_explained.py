@@ -181,3 +181,20 @@ async def test_a_long_pause_is_one_row_and_cheap(desk: Desk, clock: FakeClock) -
     (told,) = await desk.skips()
     assert (told.reason, told.first, told.count) == ("paused", START + SECOND, 10_000)
     assert [run.fire_time for run in await desk.executed()] == [START + 365 * DAY]
+
+
+async def test_a_skip_does_not_reach_over_runs_that_a_resume_asked_for(desk: Desk, clock: FakeClock) -> None:
+    """I13: what a later pause held back is a row of its own behind the runs, not a longer row around them."""
+    await desk.add(make_definition(catch_up_limit=2))
+    await desk.pause()
+    clock.move(5 * MINUTE)
+    await desk.resume(missed=Missed.ALL)
+    await desk.pause()
+    clock.move(2 * MINUTE)
+
+    await desk.resume()
+
+    assert [(told.first, told.last, told.count) for told in await desk.skips()] == [
+        (START + MINUTE, START + 3 * MINUTE, 3),
+        (START + 6 * MINUTE, START + 7 * MINUTE, 2),
+    ]

@@ -386,3 +386,14 @@ async def test_fire_times_passed_over_stay_passed_over_when_a_job_is_put_back(de
     await desk.add(make_definition())
 
     assert (await desk.job()).next_fire_at == START + 4 * MINUTE
+
+
+async def test_fire_times_passed_over_stay_passed_over_when_a_job_is_enabled_again(desk: Desk) -> None:
+    """I13: `enabled` off and on again brings nothing back that was told as skipped."""
+    await desk.add(make_definition())
+    await desk.store.skip_next(JOB, 3, desk.peer)
+    await desk.edit(make_definition(enabled=False))
+
+    await desk.edit(make_definition())
+
+    assert (await desk.job()).next_fire_at == START + 4 * MINUTE
