@@ -232,16 +232,14 @@ def held_back(
     schedule = job.definition.schedule
     last = max(first, schedule.last_fire(as_of) or first)
     wanted = _wanted_of(job, first, last, missed)
-    for slot in wanted:
+    before = schedule.last_fire(wanted[0] - 1) if wanted else last
+    spans: tuple[SkippedSpan, ...] = ()
+    if before is not None and before >= first:
+        spans = (missed_span(schedule, first, before, reason),)
+        tell_skipped(tx, job, spans[0])
+    for slot in wanted:  # after the skips, so that a later one does not reach over these runs
         _queue_catch_up(tx, job, slot)
-    if wanted:
-        before = schedule.last_fire(wanted[0] - 1)
-        if before is None or before < first:
-            return ()
-        last = before
-    span = missed_span(schedule, first, last, reason)
-    tell_skipped(tx, job, span)
-    return (span,)
+    return spans
 
 
 def _wanted_of(job: Job, first: Micros, last: Micros, missed: Missed) -> list[Micros]:
