@@ -450,6 +450,6 @@ TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
     max_examples=30,
     stateful_step_count=50,
-    derandomize=True,  # the same walk on every machine: a longer search is for an idle hour, with more examples
+    derandomize=True,  # the same walk everywhere; a longer search wants more examples
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
