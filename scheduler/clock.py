@@ -56,7 +56,8 @@ class SystemClock:
 
 def from_micros(instant: Micros, zone: tzinfo = UTC) -> datetime:
     """The instant as an aware datetime in `zone`, exact to the microsecond."""
-    return (_EPOCH + timedelta(microseconds=instant)).astimezone(zone)
+    moment = _EPOCH + timedelta(microseconds=instant)
+    return moment if zone is UTC else moment.astimezone(zone)
 
 
 def to_micros(moment: datetime) -> Micros:

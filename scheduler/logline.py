@@ -11,8 +11,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from functools import lru_cache
 from itertools import islice
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -153,11 +154,18 @@ class _Plainer:
             elif key in IDENTITIES and isinstance(value, str):
                 plain[key] = _encodable(value[:KEY_LIMIT])
             else:
-                plain[_encodable(key[:KEY_LIMIT])] = self._value(value, DEPTH_LIMIT)
+                plain[_short_key(key)] = self._value(value, DEPTH_LIMIT)
         return plain
 
     def _value(self, value: object, depth: int) -> Plain:
         self._budget -= _SCALAR_COST
+        kind = type(value)
+        if kind is str:  # what most fields are, told apart without the long way
+            return self._text(cast("str", value))
+        if value is None or kind is bool or kind is float:
+            return cast("float | None", value)
+        if kind is int and -_INT_END <= cast("int", value) < _INT_END:
+            return cast("int", value)
         if isinstance(value, Enum):
             value = value.value
         match value:
@@ -208,6 +216,12 @@ class _Plainer:
         return f"({len(text)} characters) {_CUT}{_encodable(shown)}" if cut else _encodable(shown)
 
 
+@lru_cache(maxsize=512)
+def _short_key(key: str) -> str:
+    """The key, bounded and encodable; lines of one event have their keys in common."""
+    return _encodable(key[:KEY_LIMIT])
+
+
 def _described(value: object) -> str:
     try:
         return value if isinstance(value, str) else str(value)
@@ -216,6 +230,8 @@ def _described(value: object) -> str:
 
 
 def _encodable(text: str) -> str:
+    if text.isascii():
+        return str(text)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.model.items import BegunItem, FrozenItem, ItemState
+from scheduler.model.items import MONEY, BegunItem, FrozenItem, ItemState
 from scheduler.model.jobs import Job
 from scheduler.model.runs import Run
 from scheduler.store.protocol import ItemVerbs
@@ -13,6 +13,7 @@ from scheduler.store.values import BeginItems, Begun, Claimant, ItemOutcome, Ite
 from scheduler.telemetry import Event, Logger
 
 _CLEARED_AT_ONCE: Final = 5_000
+_CHOSEN_AT_ONCE: Final = 2_000
 
 
 class StoreDesk:
@@ -32,6 +33,9 @@ class StoreDesk:
 
     async def complete(self, run: Run, total: int) -> None:
         await self._store.complete_items(run.id, run.claim, total)
+
+    async def follow_choice(self, run: Run) -> bool:
+        return await self._store.follow_choice(run.id, run.claim, limit=_CHOSEN_AT_ONCE)
 
     async def begin(self, run: Run, limit: int) -> Begun:
         request = BeginItems(run_id=run.id, claim=run.claim, limit=limit)
@@ -63,7 +67,9 @@ class StoreDesk:
 
 
 def _tell(log: Logger, item: BegunItem, outcome: ItemOutcome) -> None:
-    about = {"item": item.key, "index": item.index, "item_attempt": item.attempts}
+    about: dict[str, object] = {"item": item.key, "index": item.index, "item_attempt": item.attempts}
+    if outcome.cost:
+        about["cost"] = outcome.cost / MONEY
     match outcome.state:
         case ItemState.DONE:
             log.info(Event.ITEM_DONE, **about)

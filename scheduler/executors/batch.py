@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from scheduler.clock import MINUTE, SECOND, Clock, Micros
 from scheduler.engine.ports import (
     AttemptHooks,
+    BatchProgress,
     Ended,
     EndKind,
     Execution,
@@ -36,6 +37,7 @@ from scheduler.executors.item_list import (
 )
 from scheduler.executors.item_outcome import ItemCut
 from scheduler.executors.item_output import BatchOutput
+from scheduler.executors.item_pace import Pace
 from scheduler.executors.output import Output
 from scheduler.model.items import BegunItem, FrozenItem
 from scheduler.model.jobs import BatchPolicy
@@ -59,6 +61,11 @@ class BatchExecutor:
         self._executors = executors
         self._desk = desk
         self._clock = clock
+        self._controlling: set[BatchExecution] = set()
+
+    def controllers(self) -> dict[int, int]:
+        """Main processes (pid -> start ticks) of items at work whose jobs say `control = true`."""
+        return dict(child for batch in self._controlling for child in batch.children())
 
     async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
         if grant.definition.batch is None:
@@ -75,7 +82,7 @@ class BatchExecutor:
         except BaseException:
             whole.close()
             raise
-        return BatchExecution(
+        batch = BatchExecution(
             grant,
             hooks,
             executor=executor,
@@ -84,6 +91,10 @@ class BatchExecutor:
             clock=self._clock,
             output=whole,
         )
+        if grant.definition.control:
+            self._controlling.add(batch)
+            batch.when_over(lambda: self._controlling.discard(batch))
+        return batch
 
 
 class BatchExecution:
@@ -109,6 +120,7 @@ class BatchExecution:
         self._clock = clock
         self._output = output
         self._watch = Stopwatch(clock)
+        self._pace = Pace()
         self._calls: dict[int, ItemCall] = {}
         self._ended: list[tuple[BegunItem, ItemOutcome]] = []
         self._broken: str | None = None
@@ -116,6 +128,14 @@ class BatchExecution:
         self._lister: CommandList | None = None
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"batch:{grant.run.id}")
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """`call` is made once the batch has ended."""
+        self._task.add_done_callback(lambda _: call())
+
+    def children(self) -> list[tuple[int, int]]:
+        """Pid and start ticks of the main process of each item that has one."""
+        return [call.child for call in self._calls.values() if call.child is not None]
 
     async def wait(self) -> Ended:
         return await asyncio.shield(self._task)
@@ -147,6 +167,8 @@ class BatchExecution:
         try:
             if self._grant.run.items_total is None:
                 await self._write_list()
+            else:
+                await self._follow_choice()
             return await self._work()
         except ListFailed as failed:
             return failed.ended
@@ -170,6 +192,12 @@ class BatchExecution:
             await self._until_stored(lambda: self._desk.complete(run, total))
         finally:
             source.close()
+
+    async def _follow_choice(self) -> None:
+        """The items that an operator chose to have again are pending, however many they are."""
+        run = self._grant.run
+        while not self._stopping and not await self._until_stored(lambda: self._desk.follow_choice(run)):
+            self._hooks.progressed(ProgressReport())
 
     async def _open_source(self) -> ItemSource:
         policy, around = self._policy, self._executors.around
@@ -226,8 +254,14 @@ class BatchExecution:
             self._wake.set()
         if ending is not None:
             await ending
-            self._hooks.progressed(ProgressReport())
+            self._hooks.progressed(self._report(begun))
         return begun
+
+    def _report(self, begun: Begun) -> ProgressReport:
+        if begun.counts is None:
+            return ProgressReport()
+        rate = self._pace.see(self._clock.monotonic(), begun.counts.ended)
+        return ProgressReport(batch=BatchProgress(counts=begun.counts, rate=rate))
 
     def _call(self, item: BegunItem) -> None:
         self._calls[item.index] = ItemCall(
@@ -267,8 +301,9 @@ class BatchExecution:
         first = next((call for call in self._calls.values() if not call.is_cut), None)
         if first is not None and not self._watch.is_frozen:
             left = min(left, max(0, first.deadline - self._watch.now()))
-        if not self._calls and begun.stop is NoBegin.WAITING:
-            self._hooks.progressed(ProgressReport())  # to wait for a backoff is no stall
+        if not self._calls and begun.stop is NoBegin.WAITING:  # to wait for a backoff is no stall
+            self._hooks.progressed(ProgressReport())
+            left = min(left, (self._grant.definition.stall_after or left) // 2)
         return left
 
     def _cut_overdue(self) -> None:

@@ -26,6 +26,7 @@ class ItemCall:
         item: durably begun before this was made.
         deadline: when its `item_timeout` is over, on the batch's stopwatch.
         broken: why the handler cannot be called at all, or None.
+        child: pid and start ticks of its main process, once it has one.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ItemCall:
         self.item = item
         self.deadline = deadline
         self.broken: str | None = None
+        self.child: tuple[int, int] | None = None
         run = grant.run
         if run.attempt != item.attempts:
             run = replace(run, attempt=item.attempts)
@@ -84,6 +86,7 @@ class ItemCall:
 
     def child_started(self, pid: int, start_ticks: int) -> None:
         """One of many: the run's row names no child of a batch, its environment does."""
+        self.child = (pid, start_ticks)
 
     def progressed(self, report: ProgressReport) -> None:
         if report.cost is not None:

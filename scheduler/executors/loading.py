@@ -43,6 +43,19 @@ def load_handler(spec: str, python_path: Sequence[str]) -> Handler:
     return handler
 
 
+def loaded_handler(spec: str) -> Handler | None:
+    """The function that `spec` names, if its module is imported already; None says nothing about it.
+
+    It runs no code of the module, so it may be asked on the loop.
+    """
+    module_name, _, attribute = spec.partition(":")
+    module = sys.modules.get(module_name)
+    if module is None or getattr(module.__spec__, "_initializing", False):
+        return None
+    found = vars(module).get(attribute)
+    return found if inspect.isroutine(found) else None
+
+
 def is_async(handler: Handler) -> bool:
     """Calling it gives a coroutine, so it may run on the loop."""
     if inspect.iscoroutinefunction(handler):

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from scheduler.clock import Micros
@@ -38,6 +38,21 @@ class ItemState(StrEnum):
     UNKNOWN = "unknown"
     """Begun, and we do not know how it ended: owner died, timed out, cancelled, killed."""
     SKIPPED = "skipped"
+
+
+class Chosen(IntEnum):
+    """Which of its items a run has to begin. `retry` only says so; the worker turns failed items pending."""
+
+    ALL = 0
+    """Every pending one."""
+    MARKED = 1
+    """Only those pending ones that have a `ready_at`."""
+    FAILED_TOO = 2
+    """As `ALL`, but the failed ones are to be turned pending first."""
+    UNMARKING = 3
+    """As `MARKING`, but what is marked now is to lose its mark first."""
+    MARKING = 4
+    """As `MARKED`, but the failed ones are to be turned pending first, with a mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +117,7 @@ class ItemCounts:
         total: 0 or more once the list is whole.
         chosen: pending items that this run still has to begin (all of them, unless `retry` chose some).
         in_a_row: items that failed since the last one that was done.
+        spent: what the items have cost, estimates included, in millionths of the unit.
     """
 
     total: int
@@ -112,6 +128,12 @@ class ItemCounts:
     running: int = 0
     chosen: int = 0
     in_a_row: int = 0
+    spent: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Items that are done, failed or in doubt."""
+        return self.done + self.failed + self.unknown
 
     @property
     def pending(self) -> int:

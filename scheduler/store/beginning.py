@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Final
 
@@ -45,6 +45,10 @@ def _begin(tx: Transaction, request: BeginItems) -> Begun:
     counts = item_counts(tx, request.run_id)
     if run is None or counts is None:
         return Begun(stop=NoBegin.FENCED)
+    return replace(_begin_of(tx, request, run, counts), counts=counts)
+
+
+def _begin_of(tx: Transaction, request: BeginItems, run: Row, counts: ItemCounts) -> Begun:
     job = _job_of(tx, run)
     policy = job.definition.batch
     enough = failed_enough(policy, counts) if policy is not None else None

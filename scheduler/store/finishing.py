@@ -22,6 +22,7 @@ from scheduler.rules.reconcile import (
     LiveRows,
     RunWrite,
     Verdict,
+    depends_on_others,
     is_exhausted,
     reconcile,
 )
@@ -59,14 +60,16 @@ def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) ->
     decision = decide(verdict, live, tx.now)
     if decision.run is None:
         return Finished(decision=decision, run=live.run, job=live.job)
-    _write_run(tx, verdict, decision.run)
-    ended: tuple[Run, ...] = ()
-    if decision.job is not None and live.job is not None:
-        _write_job(tx, live.job, decision.job)
-        if decision.ends_job:
-            ended = cancel_rest(tx, live.job)
-    after = _live_rows(tx, live.run.id)
-    return Finished(decision=decision, run=after.run, job=after.job, ended=ended)
+    run = _write_run(tx, verdict, decision.run)
+    if decision.job is None or live.job is None:
+        return Finished(decision=decision, run=run, job=live.job)
+    job = _write_counters(tx, live.job, decision.job)
+    more = _write_more(tx, live.job, decision.job)
+    ended = cancel_rest(tx, live.job) if decision.ends_job else ()
+    if more:
+        after = _live_rows(tx, run.id)
+        return Finished(decision=decision, run=after.run, job=after.job, ended=ended)
+    return Finished(decision=decision, run=run, job=job, ended=ended)
 
 
 def _live_rows(tx: Transaction, run_id: RunId) -> LiveRows:
@@ -74,17 +77,19 @@ def _live_rows(tx: Transaction, run_id: RunId) -> LiveRows:
     if row is None:
         raise NotFound(f"there is no run {run_id}")
     job_row = tx.one("live_job", id=row["job"])
-    others = int(tx.value("other_scheduled_runs", job=row["job"], id=run_id))
+    job = None if job_row is None else job_of(job_row)
+    counts = job is not None and depends_on_others(job)
     return LiveRows(
         run=run_of(row),
-        job=None if job_row is None else job_of(job_row),
-        others=others,
+        job=job,
+        others=int(tx.value("other_scheduled_runs", job=row["job"], id=run_id)) if counts else 0,
         items=None if row["items_total"] is None else item_counts(tx, run_id),
     )
 
 
-def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> None:
-    changed = tx.execute(
+def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> Run:
+    """The run as it is now."""
+    row = tx.changed(
         "finish_run",
         id=verdict.run_id,
         claim=verdict.claim,
@@ -101,7 +106,7 @@ def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> None:
         result=verdict.result,
         cost=verdict.cost,
     )
-    if changed != 1:
+    if row is None:
         raise IllegalTransition(f"run {verdict.run_id} changed inside the transaction that read it")
     tx.execute(
         "finish_attempt",
@@ -114,10 +119,12 @@ def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> None:
         exit_code=verdict.exit_code,
         signal=verdict.signal,
     )
+    return run_of(row)
 
 
-def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
-    changed = tx.execute(
+def _write_counters(tx: Transaction, job: Job, write: JobWrite) -> Job:
+    """The job as it is now."""
+    row = tx.changed(
         "write_counters",
         id=job.id,
         seen_revision=job.revision,
@@ -126,8 +133,13 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
         crashes=write.crashes,
         fires_done=write.fires_done,
     )
-    if changed != 1:
+    if row is None:
         raise IllegalTransition(f"job {job.id} changed inside the transaction that read it")
+    return job_of(row)
+
+
+def _write_more(tx: Transaction, job: Job, write: JobWrite) -> bool:
+    """What an end does to its job beyond the counters is written; whether there was anything."""
     if write.problem is not None:
         tx.execute("set_problem", id=job.id, code="broken", message=write.problem)
     if write.pause_reason is not None:
@@ -143,6 +155,9 @@ def _write_job(tx: Transaction, job: Job, write: JobWrite) -> None:
             due_at=write.due_at,
             seen_revision=job.revision,
         )
+    else:
+        return write.problem is not None
+    return True
 
 
 def _pause_by_engine(tx: Transaction, job: Job, write: JobWrite) -> None:

@@ -74,6 +74,7 @@ def counts_of(row: Row) -> ItemCounts:
         unknown=row["unknown"],
         running=row["running"],
         in_a_row=row["in_a_row"],
+        spent=row["spent"],
         chosen=row["total"] - begun if row["chosen"] is None else row["chosen"],
     )
 

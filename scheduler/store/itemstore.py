@@ -1,4 +1,4 @@
-"""The verbs of a batch's worker on SQLite: wiring only; bodies in `items`, `beginning`, `ending`."""
+"""The verbs of a batch's worker on SQLite: wiring; bodies in `items`, `beginning`, `ending`, `settling`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from scheduler.clock import Micros
 from scheduler.model.runs import RunId
-from scheduler.store import beginning, ending, items
+from scheduler.store import beginning, ending, items, settling
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import BeginItems, Begun, Claimant, ItemOutcome, ItemSlice
 
@@ -29,6 +29,9 @@ class SqliteItemVerbs:
 
     async def complete_items(self: _HasVerb, run_id: RunId, claim: int, total: int) -> None:
         await self._verb(lambda tx: items.complete_items(tx, run_id, claim, total))
+
+    async def follow_choice(self: _HasVerb, run_id: RunId, claim: int, *, limit: int) -> bool:
+        return await self._verb(lambda tx: settling.follow_choice(tx, run_id, claim, limit))
 
     async def begin_items(self: _HasVerb, who: Claimant, requests: Sequence[BeginItems]) -> list[Begun]:
         return await self._verb(lambda tx: beginning.begin_items(tx, who, requests))

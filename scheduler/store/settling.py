@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from scheduler.errors import AlreadyRunning, Conflict, NotFound
-from scheduler.model.items import Item, ItemState
+from scheduler.model.items import Chosen, Item, ItemState
 from scheduler.model.runs import Run, RunId, RunState, require_transition
 from scheduler.rules.batch import AGAIN, batch_end, tally
 from scheduler.store.items import Sums, item_counts
@@ -17,6 +17,13 @@ from scheduler.store.transaction import Transaction
 from scheduler.store.values import SettleItem
 
 _NEIGHBOURS: Final = 50
+
+_FOLLOWING: Final = {
+    Chosen.UNMARKING: Chosen.MARKING,
+    Chosen.MARKING: Chosen.MARKED,
+    Chosen.FAILED_TOO: Chosen.ALL,
+}
+"""What a choice is once its first step is done."""
 
 _ENDED = (
     RunState.PARTIAL,
@@ -138,15 +145,14 @@ def choose_items(tx: Transaction, run: Run, wanted: Sequence[str] | None, *, fai
         return 0
     if run.state not in (*_ENDED, RunState.SUCCEEDED):
         raise AlreadyRunning(f"run {run.id} is {run.state}: its items are being run", run_id=run.id)
-    chosen = wanted is not None or failed_only
-    if chosen:
+    named_failed = 0
+    if wanted is not None:
         tx.execute("choose_none", run=run.id)
-    if wanted is None:
-        failed = tx.execute("choose_failed", run=run.id)
-        number = failed if failed_only else failed + counts.pending
+        named_failed, number, chosen = _choose_keys(tx, run, wanted), len(set(wanted)), Chosen.MARKED
+    elif failed_only:
+        number, chosen = run.progress.failed or 0, Chosen.UNMARKING
     else:
-        failed = _choose_keys(tx, run, wanted)
-        number = len(set(wanted))
+        number, chosen = counts.failed + counts.pending, Chosen.FAILED_TOO
     if number == 0:
         hint = (
             "settle the unknown items first: schedctl item RUN KEY --done|--retry|--fail"
@@ -154,8 +160,32 @@ def choose_items(tx: Transaction, run: Run, wanted: Sequence[str] | None, *, fai
             else None
         )
         raise Conflict(f"run {run.id} has nothing to retry: {tally(counts)}", hint=hint)
-    tx.execute("choose_items", run=run.id, failed=failed, only_chosen=chosen)
+    tx.execute("choose_items", run=run.id, failed=named_failed, chosen=chosen)
     return number
+
+
+def follow_choice(tx: Transaction, run_id: RunId, claim: int, limit: int) -> bool:
+    """A slice of the failed items that `retry` chose is pending; True: nothing is left to be done first.
+
+    Raises:
+        Conflict: the claim moved on.
+    """
+    row = tx.one("live_run", id=run_id)
+    if row is None or row["state"] != RunState.RUNNING or row["claim"] != claim:
+        raise Conflict(f"run {run_id} is not this claim's to prepare")
+    chosen = Chosen(row["items_chosen"])
+    following = _FOLLOWING.get(chosen)
+    if following is None:
+        return True
+    statement = "unmark_items" if chosen is Chosen.UNMARKING else "choose_failed"
+    changed = tx.execute(statement, run=run_id, claim=claim, limit=limit)
+    if statement == "choose_failed" and changed:
+        sums = Sums()
+        sums.failed = -changed
+        sums.write(tx, run_id, row["job"])
+    if changed < limit:
+        tx.execute("follow_choice", run=run_id, claim=claim, seen_chosen=chosen, next=following)
+    return False
 
 
 def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
@@ -176,5 +206,7 @@ def _choose_keys(tx: Transaction, run: Run, wanted: Sequence[str]) -> int:
             f"not to be retried: {', '.join(refused[:10])}",
             hint="a done item is never run again; an unknown one is settled first: schedctl item",
         )
-    tx.execute("choose_keys", run=run.id, keys=json.dumps(list(wanted), ensure_ascii=False))
+    written = tx.execute("choose_keys", run=run.id, keys=json.dumps(list(states), ensure_ascii=False))
+    if written != len(states):
+        raise Conflict(f"items of run {run.id} changed while they were chosen", hint="look again")
     return sum(state is ItemState.FAILED for state in states.values())

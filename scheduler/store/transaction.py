@@ -57,6 +57,14 @@ class Transaction:
         row: Row | None = self._db.execute(self._queries[name], values).fetchone()
         return row
 
+    def changed(self, name: str, /, **values: object) -> Row | None:
+        """The one row that a conditional write which names its row has changed, as it is now; None: none.
+
+        All rows are fetched: SQLite ends a `RETURNING` statement only then, and an open one bars the commit.
+        """
+        rows: list[Row] = self._db.execute(self._queries[name], values).fetchall()
+        return rows[0] if rows else None
+
     def value(self, name: str, /, **values: object) -> Any:
         """The first column of the first row, or None."""
         row = self._db.execute(self._queries[name], values).fetchone()

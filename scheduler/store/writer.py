@@ -102,7 +102,7 @@ class Writer:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(work, answer, give_up_at))
         self._arrived.set()
-        return await asyncio.shield(answer)
+        return await answer
 
     async def close(self, patience: Micros) -> None:
         """Everything submitted was committed, or given up after `patience`; the writer has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import time
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.manager import service_manager
 from tests.support.paid import HANDLERS, paid_service
+from tests.support.receiver import Receiver
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +40,17 @@ def _states(daemon: Daemon, run: str) -> dict[str, str]:
 def _lines(daemon: Daemon, key: str) -> int:
     path = daemon.path(key)
     return len(path.read_text().split()) if path.exists() else 0
+
+
+def _told(daemon: Daemon, job: str) -> dict[str, list[dict[str, Any]]]:
+    """What /v1/events has told of the job so far, by event."""
+    stream = daemon.ask("GET", f"/v1/events?job={job}&tail=1000&follow=false").body
+    told: dict[str, list[dict[str, Any]]] = {}
+    for line in stream.splitlines():
+        if line.startswith("data: "):
+            data = json.loads(line.removeprefix("data: "))
+            told.setdefault(data["event"], []).append(data)
+    return told
 
 
 def test_each_item_gets_its_value_its_key_and_a_stable_idempotency_key() -> None:
@@ -138,11 +152,18 @@ def test_python_handlers_cannot_be_frozen() -> None:
 
 def test_a_stop_begins_no_item_and_waits_for_those_that_run() -> None:
     """I12: longer than drain_timeout; the rest runs at the next start by itself, with no attempt charged."""
-    jobs = _STEPS.replace("sleep 0.1", "sleep 0.3")
-    with Daemon(jobs, drain_timeout="200ms") as daemon:
+    jobs = _STEPS.replace("sleep 0.1", "sleep 0.3").replace('"10s"', '"100s"')
+    with (
+        service_manager() as manager,
+        Daemon(jobs, drain_timeout="200ms", env={"NOTIFY_SOCKET": manager.address}) as daemon,
+    ):
         run = daemon.run("steps")
         daemon.until(lambda: _lines(daemon, "a") > 1)
         assert daemon.stop() == 0
+        told = manager.told()
+        after = told[told.index("STOPPING=1") :] if "STOPPING=1" in told else told
+        granted = [int(text.partition("=")[2]) for text in after if text.startswith("EXTEND_TIMEOUT_USEC=")]
+        assert max(granted, default=0) >= 100_000_000, "the manager was not told to wait for item_timeout"
         assert (_lines(daemon, "a"), _lines(daemon, "b"), _lines(daemon, "c")) == (6, 6, 0)
         daemon.start()
         row = daemon.ended(run)
@@ -218,18 +239,32 @@ concurrency = 2
             assert done.status == 409
             assert "nothing to retry" in done.body["detail"]
             assert daemon.run_of(run)["cost"] == pytest.approx(0.05)
+            told = _told(daemon, "b")
+            begun, done_items, failed = (told[name] for name in ("item_started", "item_done", "item_failed"))
+            assert [len(begun), len(done_items), len(failed)] == [7, 5, 2]
+            assert all(event["run_id"] == run for event in (*begun, *done_items, *failed))
+            assert {(event["item"], event["cost"]) for event in done_items} == {
+                (key, 0.01) for key in "abcde"
+            }
+            assert "refused" in failed[0]["message"]
+            assert {"done", "failed", "unknown", "total", "rate", "seconds_left", "cost"} <= told[
+                "run_progressed"
+            ][0].keys()
+            assert told["run_progressed"][0]["total"] == 5
         assert service.calls() == {"a": 1, "b": 2, "c": 1, "d": 2, "e": 1}
         assert service.keys() == {f"{run}:{key}" for key in "abcde"}
 
 
 def test_the_budget_stops_the_batch_before_the_item_that_would_pass_it() -> None:
     """The job is paused with reason budget, told in why; a raised budget lets the same run go on."""
-    with paid_service() as service:
+    with paid_service() as service, Receiver() as receiver:
         jobs = f"""
 [jobs.b]
 manual = true
 python = "handlers:call"
 args = {{ port = {service.port} }}
+on_budget = "{receiver.url("/budget")}"
+on_pause = "{receiver.url("/pause")}"
 [jobs.b.batch]
 items = ["a", "b", "c", "d", "e"]
 [jobs.b.budget]
@@ -244,12 +279,16 @@ cost_estimate = 0.01
             assert daemon.job("b")["pause"]["reason"] == "budget"
             assert "budget" in daemon.get("/v1/jobs/b/why")["message"]
             assert daemon.events("budget_reached", job="b")
+            (alert,) = daemon.until(lambda: receiver.asked("/budget"))
+            assert (alert.json["alert"], alert.json["job"], alert.json["run_id"]) == ("budget", "b", run)
+            assert "per_run = 0.025 EUR" in alert.json["message"]
             daemon.write(jobs.replace("0.025", "1.0"))
             daemon.signal(signal.SIGHUP)
             daemon.told("job_changed", job="b")
             daemon.post("/v1/jobs/b/resume")
             assert daemon.ended(run)["state"] == "succeeded"
             assert sum(service.calls().values()) == 5
+        assert receiver.asked("/pause") == [], "one transition, two alerts"
 
 
 def test_items_wedged_after_their_run_ended_are_recovered_apart() -> None:

@@ -37,7 +37,7 @@ def test_of_100_simultaneous_starts_one_runs_and_99_are_told_which() -> None:
 
 def test_second_daemon_on_the_same_state_ends_with_a_clear_line() -> None:
     """I1: the second one exits 1, names the first by its pid, and the first goes on undisturbed."""
-    with Daemon(_JOBS) as daemon:
+    with Daemon(_JOBS, fresh=True) as daemon:
         first, pid = daemon.process, daemon.pid
         began = time.monotonic()
         second = daemon.launch()

@@ -31,6 +31,7 @@ STEPS = st.one_of(
         st.sampled_from([ItemState.DONE, ItemState.FAILED, ItemState.UNKNOWN, ItemState.PENDING]),
         st.none() | st.integers(0, 500_000),
     ),
+    st.tuples(st.just("follow")),
     st.tuples(st.just("crash")),
     st.tuples(st.just("finish")),
     st.tuples(st.just("retry"), st.booleans()),
@@ -61,7 +62,13 @@ class _World:
         except SchedulerError:
             return
 
+    async def _follow(self) -> bool:
+        """A slice of what was chosen to be begun again, of one item."""
+        return await self.desk.store.follow_choice(self.run.id, self.run.claim, limit=1)
+
     async def _begin(self, limit: int) -> None:
+        while not await self._follow():
+            continue
         request = BeginItems(run_id=self.run.id, claim=self.run.claim, limit=limit)
         self.begun += (await self.desk.store.begin_items(self.desk.who, [request]))[0].items
 

@@ -73,6 +73,8 @@ class Batch:
         (grant,) = await self.desk.claim()
         assert grant.run.id == self.run.id
         self.run = grant.run
+        while not await self.store.follow_choice(self.run.id, self.run.claim, limit=2):
+            continue
 
 
 async def make_batch(desk: Desk, items: int | list[Any] = 3, **keys: Any) -> Batch:
@@ -423,6 +425,24 @@ async def test_retry_failed_runs_exactly_the_failed_ones(desk: Desk) -> None:
     assert (run.state, run.progress.done) == (RunState.PARTIAL, 3)
 
 
+async def test_a_retry_that_is_cancelled_in_the_queue_leaves_failed_items_failed(desk: Desk) -> None:
+    """They count as pending only while the run is on its way; the next retry takes the same ones."""
+    batch = await make_batch(desk, 4)
+    await batch.work(ItemState.DONE, ItemState.FAILED, ItemState.FAILED, ItemState.DONE)
+    await batch.finish()
+
+    await desk.store.retry(batch.run.id, desk.peer, failed_only=True)
+    queued = await batch.counts()
+    await desk.cancel(batch.run)
+    cancelled = await batch.counts()
+
+    assert (queued.failed, queued.pending, queued.chosen) == (0, 2, 2)
+    assert (cancelled.failed, cancelled.pending) == (2, 0)
+    await desk.store.retry(batch.run.id, desk.peer, failed_only=True)
+    await batch.reclaim()
+    assert [item.key for item in (await batch.begin(9)).items] == ["1", "2"]
+
+
 async def test_retry_of_named_items(desk: Desk) -> None:
     """Only those run; one that is not in the list, or done, is refused by name."""
     batch = await make_batch(desk, 3)
@@ -509,8 +529,8 @@ async def test_failed_items_alone_do_not_keep_a_fresh_run_away(desk: Desk) -> No
     assert (await desk.start()).grant is not None
 
 
-async def test_items_left_begun_by_an_ended_run_are_recovered_apart(desk: Desk) -> None:
-    """A run that ended without its item: a look finds it, whatever its run is by now."""
+async def test_an_item_of_a_live_worker_is_never_wedged(desk: Desk) -> None:
+    """Neither while its run goes on nor under a later claim; what is left begun: races/test_item_flaws."""
     batch = await make_batch(desk, 2)
     await batch.work(ItemState.DONE)
     late = await batch.begin_one()

@@ -26,9 +26,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from scheduler.store.sqlite import FILE_NAME
+from tests.support.nursery import Nursling, nursery
+
+Process: TypeAlias = "subprocess.Popen[bytes] | Nursling"
 
 T = TypeVar("T")
 
@@ -55,6 +58,8 @@ class Daemon:
         settings: further keys of `scheduler.toml`; strings, numbers, booleans or lists of strings.
         extra: text put behind those, for tables.
         env: further variables of the process.
+        fresh: each life starts Python afresh, as a command line does; else it is forked from a process that
+            has imported the daemon already (`tests.support.nursery`). Always so with an `env`.
     """
 
     def __init__(
@@ -64,15 +69,17 @@ class Daemon:
         handlers: str = "",
         extra: str = "",
         env: Mapping[str, str] | None = None,
+        fresh: bool = False,
         **settings: object,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sd-"))
         self.state = self.folder / "state"
         self.socket = self.folder / "s.sock"
         self.config = self.folder / "scheduler.toml"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._lives = 0
         self._env = dict(env or {})
+        self._fresh = fresh or bool(env)
         (self.folder / "jobs.d").mkdir()
         (self.folder / "handlers.py").write_text(handlers)
         self.write(jobs)
@@ -102,21 +109,23 @@ class Daemon:
         self.path(name).touch()
 
     # --- life ---
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> Process:
         """A process that starts; whether it comes up is the caller's question."""
         self._lives += 1
         flags = ["--config", str(self.config), "--state", str(self.state), "--socket", str(self.socket)]
         with self._log_file().open("wb") as out, self._error_file().open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "scheduler.daemon", *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                env={**os.environ, **self._env},
-                start_new_session=True,
-            )
-        self.process = process
-        return process
+            if self._fresh:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "scheduler.daemon", *flags],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                    env={**os.environ, **self._env},
+                    start_new_session=True,
+                )
+            else:
+                self.process = nursery().daemon(flags, out=out, errors=errors, env=os.environ)
+        return self.process
 
     def start(self) -> Self:
         """The daemon is ready."""

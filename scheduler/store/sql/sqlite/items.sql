@@ -35,16 +35,19 @@ WHERE id = :run
 
 -- name: item_counts
 -- The items of a run by state; the sums stand on the run's row, changed with the items they sum up.
+-- Failed ones that a run on its way has to begin again (model.items.Chosen above 1) count as pending.
 SELECT items_total    AS total,
        done,
-       failed,
+       CASE WHEN items_chosen > 1 AND finished_at IS NULL THEN 0 ELSE failed END AS failed,
        unknown,
        items_in_a_row AS in_a_row,
-       items_chosen   AS only_chosen,
+       spent,
        (SELECT count(*) FROM items WHERE run = runs.id AND state = 'running') AS running,
-       CASE WHEN items_chosen = 1
+       CASE WHEN items_chosen IN (1, 4)
             THEN (SELECT count(*) FROM items WHERE run = runs.id AND state = 'pending' AND ready_at > 0)
-       END AS chosen
+            WHEN items_chosen = 3 THEN 0
+       END
+       + CASE WHEN items_chosen > 2 AND finished_at IS NULL THEN failed ELSE 0 END AS chosen
 FROM runs
 WHERE id = :run
   AND items_total IS NOT NULL;
@@ -126,7 +129,6 @@ SET state       = :state,
     finished_at = :now
 WHERE run = :run
   AND state = 'running'
-  AND claim <= :claim
   AND EXISTS (SELECT 1 FROM runs WHERE id = :run AND state = :expects AND claim = :claim)
 RETURNING seq, key;
 
@@ -216,9 +218,32 @@ WHERE id = :run
 -- Items that wait for another try count as not begun, so that a choice leaves them out.
 UPDATE items SET ready_at = 0 WHERE run = :run AND state = 'pending' AND ready_at > 0;
 
+-- name: unmark_items
+-- The same by the worker, a slice at a time.
+UPDATE items
+SET ready_at = 0
+WHERE run = :run
+  AND seq IN (SELECT seq FROM items WHERE run = :run AND state = 'pending' AND ready_at > 0 LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM runs WHERE id = :run AND state = 'running' AND claim = :claim);
+
 -- name: choose_failed
--- Every failed item is to be begun again, with its tries counted anew.
-UPDATE items SET state = 'pending', ready_at = 1, tries = 0 WHERE run = :run AND state = 'failed';
+-- A slice of the failed items is to be begun again, with their tries counted anew.
+UPDATE items
+SET state    = 'pending',
+    ready_at = 1,
+    tries    = 0
+WHERE run = :run
+  AND seq IN (SELECT seq FROM items WHERE run = :run AND state = 'failed' LIMIT :limit)
+  AND EXISTS (SELECT 1 FROM runs WHERE id = :run AND state = 'running' AND claim = :claim);
+
+-- name: follow_choice
+-- The worker has done what the operator's choice wanted done first.
+UPDATE runs
+SET items_chosen = :next
+WHERE id = :run
+  AND state = 'running'
+  AND claim = :claim
+  AND items_chosen = :seen_chosen;
 
 -- name: choose_keys
 -- These items are to be begun, failed ones again.
@@ -234,7 +259,7 @@ WHERE run = :run
 -- Which of its items a run that is queued again has to begin.
 UPDATE runs
 SET failed         = failed - :failed,
-    items_chosen   = :only_chosen,
+    items_chosen   = :chosen,
     items_in_a_row = 0
 WHERE id = :run
   AND items_total IS NOT NULL;
