@@ -71,10 +71,6 @@ class Invalid(SchedulerError):
         self.faults = tuple(faults)
 
 
-class NotSupportedYet(Invalid):
-    """The input is part of the design but not of this version: it is refused, never ignored."""
-
-
 class ConfigError(Invalid):
     """The daemon's own configuration is faulty; the daemon does not start."""
 

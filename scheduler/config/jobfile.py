@@ -19,12 +19,9 @@ from scheduler.config.locate import Lines, locate
 from scheduler.config.settings import Settings
 from scheduler.config.tomlfile import TomlText, parse_toml, read_toml
 from scheduler.config.wording import Problem, dotted, kind_of, nearest, printable, shown
-from scheduler.errors import Fault, Invalid, NotSupportedYet
+from scheduler.errors import Fault, Invalid
 from scheduler.model.definitions import ACTION_KEYS, TRIGGER_KEYS, canonical, decode
 from scheduler.model.jobs import JobDefinition
-
-NOT_SUPPORTED: Final = "not supported yet"
-"""How the message about a part of the design begins that this version does not do."""
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _ID_RULE: Final = "an id has 1 to 64 characters: a-z, 0-9, and after the first one also . _ -"
@@ -89,15 +86,13 @@ def parse_definition(job_id: str, mapping: object, settings: Settings) -> JobDef
     """The definition of one job, given as the table that stands below its id in a job file.
 
     Raises:
-        NotSupportedYet: it only asks for what this version does not do.
         Invalid: it is not acceptable; all faults are listed.
     """
     definitions, findings = _jobs_of({"jobs": {job_id: mapping}}, settings)
     if not findings:
         return definitions[0]
     faults = _faults(findings, None, None)
-    kind = NotSupportedYet if all(_is_unsupported(fault) for fault in faults) else Invalid
-    raise kind("; ".join(_sentence(fault) for fault in faults), faults=faults)
+    raise Invalid("; ".join(_sentence(fault) for fault in faults), faults=faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +218,6 @@ def _looks_like_job(table: Mapping[str, object]) -> bool:
 
 def _heads(problems: list[Problem]) -> frozenset[str | int]:
     return frozenset(problem.path[0] for problem in problems)
-
-
-def _is_unsupported(fault: Fault) -> bool:
-    return fault.message.startswith(NOT_SUPPORTED)
 
 
 def _sentence(fault: Fault) -> str:

@@ -19,6 +19,7 @@ from scheduler.config.jobmodel import Isolate, JobTable, instant
 from scheduler.config.settings import Settings
 from scheduler.config.wording import Problem, nearest, printable, shown
 from scheduler.errors import Invalid
+from scheduler.executors.unit_manager import Scope, own_scope
 from scheduler.model.definitions import ACTION_KEYS, TRIGGER_KEYS
 from scheduler.model.jobs import OnCrash, Overlap, UnknownItems
 from scheduler.model.triggers import (
@@ -89,10 +90,17 @@ def _one_action(written: Written) -> Iterator[Problem]:
         yield Problem((chosen[1],), f"{' and '.join(chosen)} exclude each other: keep one")
 
 
-def _not_supported(written: Written) -> Iterator[Problem]:
-    job = written.job
-    if job.isolate is Isolate.UNIT:
-        yield Problem(("isolate",), 'not supported yet: runs in units of their own; write "none"')
+def _isolate(written: Written) -> Iterator[Problem]:
+    if written.job.isolate is not Isolate.UNIT:
+        return
+    if "python" in written.raw:
+        yield Problem(("isolate",), 'a Python handler has no unit of its own: write "none", or use command')
+    elif written.job.batch is not None:
+        yield Problem(
+            ("isolate",), 'a batch has no unit of its own, its items that are left are resumed: write "none"'
+        )
+    elif not isinstance(scope := own_scope(), Scope):
+        yield Problem(("isolate",), scope)
 
 
 def _parallel(written: Written) -> Iterator[Problem]:
@@ -310,7 +318,7 @@ _WHEN: Final = (*TRIGGER_KEYS, "timezone", "start_at")
 _RULES: Final = (
     _Rule(_one_trigger),
     _Rule(_one_action),
-    _Rule(_not_supported, ("isolate",)),
+    _Rule(_isolate, ("isolate", "batch")),
     _Rule(_parallel, ("overlap", "max_running")),
     _Rule(_crashes, ("on_crash", "max_crashes")),
     _Rule(_batch, ("batch", "on_crash", "max_crashes", "budget")),

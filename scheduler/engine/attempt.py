@@ -14,7 +14,7 @@ from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
 from scheduler.engine.judging import Cause, judge, judge_spawn
-from scheduler.engine.ports import Ended, Execution, Executor, Heeds, ProgressReport
+from scheduler.engine.ports import Ended, Execution, Executor, Heeds, Isolated, ProgressReport
 from scheduler.engine.reporting import Reporter
 from scheduler.engine.stopwatch import Stopwatch
 from scheduler.engine.writeback import WriteBack
@@ -59,6 +59,11 @@ class Attempt:
         self._fenced = False
         self._hurried = False
         self._abandoned = False
+        self.is_isolated = grant.unit_claim is not None or grant.definition.isolate == "unit"
+        """It outlives the daemon, in a unit of its own."""
+        self._is_over = False
+        self.is_left = False
+        """It goes on without a worker."""
         self.is_stuck = False
         """It was told to end and does not; it keeps its slot."""
         self._stop = asyncio.Event()
@@ -94,6 +99,17 @@ class Attempt:
         self._hurried = True
         self._urged.set()
 
+    @property
+    def is_tied(self) -> bool:
+        """It ends with the daemon: it has no unit of its own, or its end is under way or being recorded."""
+        return not self.is_isolated or self._cause is not None or self._is_over
+
+    def leave(self) -> None:
+        """The attempt goes on, and this worker ends without a verdict, unless the end has come first."""
+        if not self.is_tied:
+            self.is_left = True
+            self._stop.set()
+
     def abandon(self) -> None:
         """The process is about to exit: what cannot be ended is recorded as cut, and not waited for."""
         self._abandoned = True
@@ -122,9 +138,18 @@ class Attempt:
         verdict = await self._verdict()
         if self._fenced:
             self._log.warning(Event.RUN_FENCED, message="ended without writing: the claim is another's now")
+            await self._collect()
             return
         await self._reporter.flush()
+        if self.is_left:
+            self._log.info(Event.RUN_PROGRESSED, message="it goes on in its unit; the next start takes it up")
+            return
         await self._writeback.finish(verdict)
+        await self._collect()
+
+    async def _collect(self) -> None:
+        if self.is_isolated and isinstance(self._execution, Isolated):
+            await self._execution.collect()
 
     async def _verdict(self) -> Verdict:
         if self._wish is Wish.CANCEL:
@@ -134,11 +159,13 @@ class Attempt:
         except HandlerBroken as error:
             return judge_spawn(self.grant, error, random.random(), broken=True)  # noqa: S311 - spreads retries
         except SpawnFailed as error:
+            self._has_ended()
             return judge_spawn(self.grant, error, random.random(), broken=False)  # noqa: S311 - the same
         self._execution = execution
         if self._wish is not Wish.RUN:
             self.wished(self._wish)
-        self._log.info(Event.RUN_STARTED, fire_time=self.grant.run.fire_time, trigger=self.grant.run.trigger)
+        event = Event.RUN_STARTED if self.grant.unit_claim is None else Event.RUN_RESUMED
+        self._log.info(event, fire_time=self.grant.run.fire_time, trigger=self.grant.run.trigger)
         ended = await self._supervise(execution)
         verdict = judge(self.grant, ended, self._cause, random.random())  # noqa: S311 - the same
         await self._clear_away(execution, verdict, ended)
@@ -148,18 +175,26 @@ class Attempt:
         """The end of the execution, by itself or because a cause cut it."""
         ending = asyncio.create_task(execution.wait(), name=f"end:{self.grant.run.id}")
         try:
-            await self._until_end_or_cause(ending)
+            await self._until_end_or_cause(execution, ending)
             if ending.done():
                 self._cause = None  # no signal was sent yet: an end that precedes it counts as itself
+                self._has_ended()
                 return await ending
+            if self.is_left:
+                return None
             if await self._end(execution, ending):
                 return await ending
             return None
         finally:
             ending.cancel()
 
-    async def _until_end_or_cause(self, ending: asyncio.Task[Ended]) -> None:
-        started_at = self._watch.now()
+    def _has_ended(self) -> None:
+        """What is to be recorded is not left to the next daemon."""
+        self._is_over, self.is_left = True, False
+
+    async def _until_end_or_cause(self, execution: Execution, ending: asyncio.Task[Ended]) -> None:
+        worked = execution.worked() if self.is_isolated and isinstance(execution, Isolated) else 0
+        started_at = self._watch.now() - worked
         while not ending.done() and not self._stop.is_set():
             cause, left = self._nearest_deadline(started_at)
             if cause is not None and left <= 0:

@@ -8,7 +8,9 @@ answers is also how an operator's wish reaches a worker if every other way faile
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -182,6 +184,12 @@ class Claims:
             return
         self._log.warning(Event.LEASE_LOST, run_id=ref.run_id, claim=ref.claim)
         held.worker.fenced()
+
+    async def leave(self, claims: Sequence[ClaimRef]) -> None:
+        """The rows of these claims say that their work goes on without a daemon, if the store can."""
+        if claims:
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.leave(self._claimant, claims)
 
     async def take_over(self) -> None:
         """The first look: what dead daemons left is being recovered, however long the start has taken."""

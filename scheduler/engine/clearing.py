@@ -22,7 +22,7 @@ class ClearingExecutor:
 
     async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
         run = grant.run
-        if run.claim > 1:
+        if run.claim > 1 and grant.unit_claim is None:
             earlier = replace(run, claim=run.claim - 1, pid=None, pid_ticks=None)
             if not await self._undertaker.end_leftovers(earlier, grant.definition.kill_grace):
                 raise SpawnFailed(

@@ -52,7 +52,15 @@ class Drain:
         self._runner.hurry()
 
     async def run(self) -> None:
-        """No attempt is under way; every outcome that could be had is recorded."""
+        """No attempt is under way but in units of their own; every outcome that could be had is recorded."""
+        await self._end_tied()
+        await self._within(self._leave, _AFTER_KILL, hurries=False)
+
+    async def _leave(self) -> None:
+        """What goes on without us says so."""
+        await self._claims.leave(await self._runner.leave())
+
+    async def _end_tied(self) -> None:
         self._engine.stop()
         self._log.info(Event.DAEMON_DRAINING, live_runs=len(self._runner), seconds=self._timeout / SECOND)
         longest_item = self._runner.longest_item()
@@ -76,7 +84,7 @@ class Drain:
         await self._engine.ended()
         while True:
             await self._claims.answered()
-            if not len(self._runner):
+            if not self._runner.tied():
                 return
             await self._runner.idle()
 

@@ -81,7 +81,7 @@ def _by_itself(definition: JobDefinition, ended: Ended) -> tuple[Ending, RunReas
     match ended.kind:
         case EndKind.RETURNED:
             return Ending.SUCCEEDED, None, None
-        case EndKind.EXITED:
+        case EndKind.EXITED | EndKind.STOPPED:
             return _by_exit(definition, ended)
         case EndKind.SIGNALLED:
             return Ending.FAILED, RunReason.SIGNAL, ended.message or f"killed by {_name(ended.signal)}"
@@ -108,6 +108,8 @@ def _by_items(ended: Ended) -> tuple[Ending, RunReason | None, str | None]:
 def _by_exit(definition: JobDefinition, ended: Ended) -> tuple[Ending, RunReason | None, str | None]:
     if ended.exit_code in (*definition.success_exit_codes, *definition.complete_exit_codes):
         return Ending.SUCCEEDED, None, None
+    if ended.kind is EndKind.STOPPED:  # a planned stop is no failure
+        return Ending.SHUTDOWN, RunReason.SHUTDOWN, ended.message
     return Ending.FAILED, RunReason.EXIT_CODE, ended.message or f"exited with code {ended.exit_code}"
 
 

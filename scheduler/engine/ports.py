@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from scheduler.clock import Micros
-from scheduler.model.items import BegunItem, FrozenItem
+from scheduler.model.items import BegunItem, FrozenItem, ItemCounts
 from scheduler.model.jobs import JsonValue
 from scheduler.model.runs import Grant, OwnerId, Progress, Run, Wish
 from scheduler.store.values import Begun, ItemOutcome, NoBegin
@@ -30,6 +30,8 @@ class EndKind(StrEnum):
     """A batch begins no further item, and none is under way."""
     LIST_FAILED = "list_failed"
     """The items of a batch could not be listed; none was begun."""
+    STOPPED = "stopped"
+    """The unit that it ran in was stopped by somebody other than us."""
     BROKEN = "broken"
     """The handler of a batch turned out not to be importable."""
 
@@ -61,11 +63,28 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """How far a batch is.
+
+    Attributes:
+        rate: items ended per second of late, None while nothing can be said.
+    """
+
+    counts: ItemCounts
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
-    """One sign of life of the work; fields it did not mention are None. `cost` is cumulative."""
+    """One sign of life of the work; fields it did not mention are None. `cost` is cumulative.
+
+    Attributes:
+        batch: how the items of a batch stand: followers are told, their rows say it themselves.
+    """
 
     progress: Progress = field(default_factory=Progress)
     cost: float | None = None
+    batch: BatchProgress | None = None
 
 
 class AttemptHooks(Protocol):
@@ -113,6 +132,19 @@ class Heeds(Execution, Protocol):
         ...
 
 
+@runtime_checkable
+class Isolated(Execution, Protocol):
+    """An execution that outlives the daemon, in a unit of the service manager."""
+
+    def worked(self) -> Micros:
+        """How long it has worked, under whatever daemon, the time left out in which it was frozen."""
+        ...
+
+    async def collect(self) -> None:
+        """The manager forgets the unit, now that the outcome is on record; never raises."""
+        ...
+
+
 class Executor(Protocol):
     """Starts attempts of one kind of action."""
 
@@ -144,6 +176,10 @@ class ItemDesk(Protocol):
         """The list is whole and frozen. Raises Conflict (claim lost)."""
         ...
 
+    async def follow_choice(self, run: Run) -> bool:
+        """A slice of what `retry` chose is pending; True: all of it. Raises Conflict (claim lost)."""
+        ...
+
     async def begin(self, run: Run, limit: int) -> Begun:
         """Up to `limit` items are durably begun, as far as they may be."""
         ...
@@ -161,6 +197,28 @@ class Undertaker(Protocol):
 
         False: something could not be killed; it is to be tried again.
         """
+        ...
+
+
+class UnitDesk(Protocol):
+    """Knows the units that attempts run in, whatever daemon has started them."""
+
+    async def find(self, run: Run) -> int | None:
+        """The claim under which the run's unit was started; None: there is none to go on with.
+
+        From then on nothing of the run that was not begun by now is going to begin.
+
+        Raises:
+            SchedulerError: it is not known.
+        """
+        ...
+
+    async def started(self) -> Sequence[tuple[str, int]]:
+        """Run and claim of every unit of this store that there still is; what cannot be asked is left out."""
+        ...
+
+    async def end(self, run_id: str, claim: int, grace: Micros) -> bool:
+        """The unit has ended and is forgotten; True: something ran in it."""
         ...
 
 

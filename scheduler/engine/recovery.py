@@ -17,6 +17,7 @@ from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import Run, RunId, RunReason, RunState
 from scheduler.rules.reconcile import Ending, Standing, Verdict
+from scheduler.store.protocol import Reads
 from scheduler.telemetry import Event, Logger
 
 _DEFAULT_GRACE: Micros = 10 * SECOND
@@ -39,9 +40,14 @@ class Recoverer:
         self._grace_of = grace_of
         self._log = log
         self._metrics = metrics
+        self._take_back: Callable[[Run], Awaitable[bool]] | None = None
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self.stuck: set[RunId] = set()
         """Runs of which something could not be ended when it was last tried."""
+
+    def ask_first(self, take_back: Callable[[Run], Awaitable[bool]]) -> None:
+        """A run that `take_back` gives to a worker again needs no recovery."""
+        self._take_back = take_back
 
     def take_up(self, run: Run, *, counts_crash: bool) -> None:
         """The row has a recoverer; one that has it already keeps it."""
@@ -60,6 +66,8 @@ class Recoverer:
 
     async def _recover(self, run: Run, *, counts_crash: bool) -> None:
         try:
+            if self._take_back is not None and await self._take_back(run):
+                return
             grace = await self._grace_of(run.job)
             if not await self._undertaker.end_leftovers(run, grace):
                 self.stuck.add(run.id)
@@ -96,3 +104,15 @@ class Recoverer:
             self._log.info(
                 Event.RUN_RECOVERED, job=run.job, run_id=run.id, claim=run.claim, state=finished.run.state
             )
+
+
+def grace_of(store: Reads) -> Callable[[JobId], Awaitable[Micros]]:
+    """Tells the `kill_grace` of a job; the usual one where it was removed: its run is ended all the same."""
+
+    async def kill_grace(job_id: JobId) -> Micros:
+        try:
+            return (await store.job(job_id)).job.definition.kill_grace
+        except SchedulerError:
+            return _DEFAULT_GRACE
+
+    return kill_grace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from scheduler.clock import Clock, Micros
 from scheduler.engine.attempt import Attempt
@@ -12,7 +13,11 @@ from scheduler.engine.ports import Executor
 from scheduler.engine.reporting import Reporter
 from scheduler.engine.writeback import WriteBack
 from scheduler.model.runs import Grant, RunId
+from scheduler.store.values import ClaimRef
 from scheduler.telemetry import Event, Logger
+
+_LEAVE_WAIT: Final = 3.0
+"""Seconds for workers to let go; one whose unit is just being started needs longer, and is not needed."""
 
 
 class Runner:
@@ -70,17 +75,21 @@ class Runner:
         )
         self._claims.hold(run, attempt)
         self._attempts[run.id] = attempt
-        if self._cut_for is not None:
+        if self._cut_for is not None and attempt.is_tied:
             attempt.cut(self._cut_for)
         task = asyncio.create_task(attempt.run(), name=f"run:{run.id}")
         self._tasks[run.id] = task
         task.add_done_callback(lambda done: self._ended(attempt, done))
 
     def cut_all(self, cause: Cause) -> None:
-        """Every attempt under way is ended for this cause, and so is one whose claim was on its way."""
+        """Every attempt under way is ended for this cause, and so is one whose claim was on its way.
+
+        But for those in units of their own, which `leave` is for.
+        """
         self._cut_for = cause
         for attempt in self._attempts.values():
-            attempt.cut(cause)
+            if attempt.is_tied:
+                attempt.cut(cause)
 
     def hurry(self) -> None:
         """No attempt gets a grace any more."""
@@ -93,14 +102,28 @@ class Runner:
             attempt.abandon()
 
     async def idle(self) -> None:
-        """No attempt is under way, and every outcome is recorded."""
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
+        """No attempt is under way that would end with the daemon, and every outcome of such is recorded."""
+        while tied := self.tied():
+            await asyncio.wait(tied)
+
+    def tied(self) -> list[asyncio.Task[None]]:
+        """The attempts under way that end with the daemon."""
+        return [self._tasks[run_id] for run_id, attempt in self._attempts.items() if attempt.is_tied]
+
+    async def leave(self) -> list[ClaimRef]:
+        """The attempts in units of their own have no worker any more and go on; their claims."""
+        left = [attempt for attempt in self._attempts.values() if not attempt.is_tied]
+        for attempt in left:
+            attempt.leave()
+        if left:
+            await asyncio.wait([self._tasks[one.grant.run.id] for one in left], timeout=_LEAVE_WAIT)
+        runs = [attempt.grant.run for attempt in left if attempt.is_left]
+        return [ClaimRef(run_id=run.id, claim=run.claim) for run in runs]
 
     def cut_plain(self, cause: Cause) -> None:
         """Every attempt but those of batches (no item is cut for a deploy) is ended for this cause."""
         for attempt in self._attempts.values():
-            if attempt.grant.definition.batch is None:
+            if attempt.grant.definition.batch is None and attempt.is_tied:
                 attempt.cut(cause)
 
     def longest_item(self) -> Micros:

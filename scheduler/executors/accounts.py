@@ -112,6 +112,29 @@ def looking_as(identity: Identity | None) -> Iterator[None]:
         _become(own)
 
 
+def enter(cwd: str, identity: Identity | None, who: str, stack: contextlib.ExitStack) -> str:
+    """How to get to the directory: for another user the very one that he was let into.
+
+    The process changes its directory before it becomes that user, so a name could lead it elsewhere by then.
+
+    Args:
+        stack: until it is closed the answer is good.
+
+    Raises:
+        SpawnFailed: he may not enter it.
+    """
+    if identity is None:
+        return cwd
+    with looking_as(identity):
+        try:
+            place = os.open(cwd, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, place)
+            os.close(os.open(".", os.O_PATH | os.O_CLOEXEC, dir_fd=place))  # to be let in, not only to see it
+        except OSError as error:
+            raise SpawnFailed(f"cwd {cwd} may not be entered by {who}") from error
+    return f"/proc/self/fd/{place}"
+
+
 def _become(identity: Identity) -> None:
     """This thread's file access is that of the user; root's rights to files go and come with the uid."""
     libc = ctypes.CDLL(None, use_errno=True)

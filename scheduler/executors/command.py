@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from scheduler.engine.ports import AttemptHooks, Execution
 from scheduler.errors import SpawnFailed
-from scheduler.executors.accounts import Account, account_of, looking_as
+from scheduler.executors.accounts import Account, account_of, enter, looking_as
 from scheduler.executors.capture import open_output
 from scheduler.executors.environment import build_environment, idempotency_key
 from scheduler.executors.execution import ProcessExecution
@@ -40,7 +41,7 @@ class CommandExecutor:
 
     async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
         return await start_process(
-            grant, hooks, argv=_argv(grant.definition.action), around=self._around, spawner=self._spawner
+            grant, hooks, argv=argv_of(grant.definition.action), around=self._around, spawner=self._spawner
         )
 
 
@@ -102,53 +103,51 @@ def _spawn(
     with contextlib.ExitStack() as stack:
         for descriptor in passed:
             stack.callback(os.close, descriptor)
-        definition = grant.definition
-        account = around.account if definition.user is None else account_of(definition.user)
-        cwd, entered = _enter(definition, account, stack)
-        environment = build_environment(
-            grant, around, cwd=cwd, progress_fd=spawner.progress_fd, account=account
-        )
-        with looking_as(account.identity):
-            program = find_program(argv[0], path=environment["PATH"], cwd=cwd, who=account.who)
-        return spawner.spawn(
-            Launch(
-                program=program,
-                argv=argv,
-                environment=environment,
-                cwd=entered,
-                stdin=definition.stdin,
-                passed=passed,
-                identity=account.identity,
-            )
-        )
+        launch, account = prepare(grant, argv, around, progress_fd=spawner.progress_fd)
+        cwd = enter(launch.cwd, launch.identity, account.who, stack)
+        return spawner.spawn(replace(launch, cwd=cwd, passed=passed))
 
 
-def _enter(definition: JobDefinition, account: Account, stack: contextlib.ExitStack) -> tuple[str, str]:
-    """The directory to start in, and how to get there: for another user the one that he was let into.
+def prepare(
+    grant: Grant, argv: tuple[str, ...], around: Surroundings, *, progress_fd: int
+) -> tuple[Launch, Account]:
+    """What is to be started for the grant, looked up with the rights of the job's user. Blocks.
 
-    The process changes its directory before it becomes that user, so a name could lead it elsewhere by then.
+    Raises:
+        SpawnFailed: it cannot be started.
     """
+    definition = grant.definition
+    account = around.account if definition.user is None else account_of(definition.user)
+    cwd = _directory(definition, account)
+    environment = build_environment(grant, around, cwd=cwd, progress_fd=progress_fd, account=account)
+    with looking_as(account.identity):
+        program = find_program(argv[0], path=environment["PATH"], cwd=cwd, who=account.who)
+    launch = Launch(
+        program=program,
+        argv=argv,
+        environment=environment,
+        cwd=cwd,
+        stdin=definition.stdin,
+        identity=account.identity,
+    )
+    return launch, account
+
+
+def _directory(definition: JobDefinition, account: Account) -> str:
     home = definition.env.get("HOME", account.home)
     if account.identity is None:
-        cwd = find_directory(definition.cwd, home)
-        return cwd, cwd
+        return find_directory(definition.cwd, home)
     with looking_as(account.identity):
         try:
-            cwd = find_directory(definition.cwd or home, home, who=account.who)
+            return find_directory(definition.cwd or home, home, who=account.who)
         except SpawnFailed as error:
             if definition.cwd is not None:
                 raise
             raise SpawnFailed(f"{error.message}; it is the home of {account.who}: set cwd") from error
-        try:
-            place = os.open(cwd, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, place)
-            os.close(os.open(".", os.O_PATH | os.O_CLOEXEC, dir_fd=place))  # to be let in, not only to see it
-        except OSError as error:
-            raise SpawnFailed(f"cwd {cwd} may not be entered by {account.who}") from error
-    return cwd, f"/proc/self/fd/{place}"
 
 
-def _argv(action: Action) -> tuple[str, ...]:
+def argv_of(action: Action) -> tuple[str, ...]:
+    """The words that are executed for a command or a shell line."""
     match action:
         case CommandAction():
             return action.argv

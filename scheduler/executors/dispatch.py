@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import assert_never
 
 from scheduler.engine.ports import AttemptHooks, Execution, Executor
+from scheduler.errors import SpawnFailed
 from scheduler.executors.command import CommandExecutor
 from scheduler.executors.output import Output
 from scheduler.executors.python import PythonExecutor
 from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
+from scheduler.executors.unit_command import UnitExecutor
+from scheduler.executors.units import Units
 from scheduler.model.jobs import CommandAction, JobDefinition, PythonAction, ShellAction
 from scheduler.model.runs import Grant
 
@@ -21,18 +24,29 @@ class Executors:
 
     Make it early in the life of the process: the progress pipe gets the lowest descriptor free now.
 
+    Args:
+        units: of attempts that have one of their own; None: none can be started.
+
     Attributes:
         around: what every attempt is given.
     """
 
-    def __init__(self, around: Surroundings, spawner: Spawner | None = None) -> None:
+    def __init__(
+        self, around: Surroundings, spawner: Spawner | None = None, units: Units | None = None
+    ) -> None:
         self.around = around
+        self._units = units
+        self._isolated = None if units is None else UnitExecutor(around, units)
         self._spawner = spawner or Spawner()
         self._commands = CommandExecutor(around, self._spawner)
         self._handlers = PythonExecutor(around, self._spawner)
 
     async def start(self, grant: Grant, hooks: AttemptHooks) -> Execution:
         action = grant.definition.action
+        if grant.unit_claim is not None or grant.definition.isolate == "unit":
+            if self._isolated is None:
+                raise SpawnFailed("no units can be started here")
+            return await self._isolated.start(grant, hooks)
         match action:
             case CommandAction() | ShellAction():
                 return await self._commands.start(grant, hooks)
@@ -43,7 +57,7 @@ class Executors:
 
     def with_output(self, output: Callable[[Grant], Output]) -> Executors:
         """The same, with the output of every attempt going where `output` says."""
-        return Executors(replace(self.around, output=output), self._spawner)
+        return Executors(replace(self.around, output=output), self._spawner, self._units)
 
     async def prepared(self, grant: Grant) -> Executor:
         """An executor for many attempts of this grant's action, whose handler is imported once.

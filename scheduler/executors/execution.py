@@ -21,15 +21,12 @@ from scheduler.executors.ending import end_processes
 from scheduler.executors.output import Output, Stream
 from scheduler.executors.processes import Belonging, session_members
 from scheduler.executors.progress import ProgressReader
-from scheduler.executors.pump import Pump, Sink
+from scheduler.executors.pump import PIPE_WAIT, Pump, Sink
 from scheduler.executors.relay import HookRelay
 from scheduler.executors.spawn import Spawned, abandon, exited, reap
 from scheduler.executors.threads import NoThread, off_loop
 from scheduler.executors.wards import Guard, Unguarded, Ward
 from scheduler.model.runs import Wish
-
-PIPE_WAIT: Final = 2.0
-"""Seconds that the pipes may stay open after the end of the main process."""
 
 _COUNTS: Final = 3
 _COUNT_PAUSE: Final = 20 * MILLISECOND

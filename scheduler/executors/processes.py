@@ -134,10 +134,29 @@ def this_owner(owner_id: OwnerId) -> Owner:
     return Owner(
         id=owner_id,
         machine_id=_first_line(_MACHINE_ID),
-        boot_id=_first_line(_BOOT_ID),
+        boot_id=boot_id(),
         pid=os.getpid(),
         start_ticks=process_identity(os.getpid()) or 0,
     )
+
+
+def boot_id() -> str:
+    """What tells this boot of the machine from every other one."""
+    return _first_line(_BOOT_ID)
+
+
+def members_of_unit(service: str) -> list[ProcessId]:
+    """The living processes in the control group of a unit, oldest first."""
+    return sorted(process.id for process in walk() if service in units_around(process.id.pid))
+
+
+def units_around(pid: int) -> list[str]:
+    """The names on the way to the process's control group, cgroups(7); none where there is no process."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [part for line in lines.splitlines() for part in line.split(":", 2)[-1].split("/")]
 
 
 class _Marks(NamedTuple):

@@ -19,6 +19,9 @@ from typing import Final
 from scheduler.executors.threads import NoThread, start_thread
 
 SLICE: Final = 64 * 1024
+PIPE_WAIT: Final = 2.0
+"""Seconds that the pipes may stay open after the end of the main process."""
+
 
 Sink = Callable[[bytes], None]
 """Takes a slice, in the pump's thread; never raises."""

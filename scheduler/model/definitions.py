@@ -198,6 +198,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "max_crashes": _as_is,
     "max_failures": _as_is,
     "enabled": _as_is,
+    "control": _as_is,
+    "isolate": _as_is,
     "keep_runs": _as_is,
     "retry": _retry,
     "batch": _batch,
@@ -268,6 +270,4 @@ _DEFAULTS: Final[Mapping[str, JsonValue]] = {
     "jitter": 0,
     "except": [],
     "process": False,
-    "control": False,
-    "isolate": "none",
 }

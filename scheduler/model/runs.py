@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
-from uuid import UUID
 
 from scheduler.clock import MILLISECOND, Micros
 from scheduler.errors import IllegalTransition
@@ -266,18 +265,22 @@ class Grant:
 
     Attributes:
         item: the one item of a batch that is to be called, begun durably too; None for a whole run.
+        unit_claim: the claim under which its unit was started, which is to be followed; None: a fresh start.
     """
 
     run: Run
     definition: JobDefinition
     item: BegunItem | None = None
+    unit_claim: int | None = None
 
 
 def new_run_id(now: Micros) -> RunId:
     """A fresh UUIDv7, so that ids sort by time (RFC 9562, 5.7: 48 bits of Unix milliseconds, then random)."""
     stamp = (now // MILLISECOND) & ((1 << 48) - 1)
-    value = (stamp << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
-    return RunId(str(UUID(int=value)))
+    chance = secrets.randbits(74)
+    value = (stamp << 80) | (0x7 << 76) | (chance >> 62 << 64) | (0b10 << 62) | (chance & ((1 << 62) - 1))
+    text = f"{value:032x}"
+    return RunId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
 
 
 def new_owner_id() -> OwnerId:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.clock import MINUTE, Micros
-from scheduler.model.runs import Owner, OwnerId, Run, RunId, Wish
+from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store.rows import run_of
+from scheduler.store.rows import job_of, run_of
+from scheduler.store.starting import grant_of, record_attempt
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Claimant, ClaimRef, Report
 
 _RECENT: Final[Micros] = 10 * MINUTE
+_LEFT: Final = "the daemon was stopped; its unit goes on, and the next start takes it up"
 
 
 def register(tx: Transaction, owner: Owner) -> int:
@@ -95,3 +97,34 @@ def recover(tx: Transaction, claims: Sequence[ClaimSeen]) -> list[Run]:
         if row is not None:
             taken.append(run_of(row))
     return taken
+
+
+def reattach(tx: Transaction, who: Claimant, run_id: RunId, claim: int) -> Grant | None:
+    """The run goes from recovering to running under a claim of ours, if nobody touched it since the look.
+
+    # INVARIANT: I12, a stopped daemon claims nothing; the next one will.
+    """
+    if who.draining:
+        return None
+    lease_until = tx.now + who.lease
+    row = tx.one("reattach_run", id=run_id, claim=claim, owner=who.owner.id, lease_until=lease_until)
+    if row is None:
+        return None
+    run = run_of(row)
+    tx.execute(
+        "pass_attempt_on",
+        run=run.id,
+        claim=claim,
+        now=tx.now,
+        message=f"its daemon was gone; its unit went on, and claim {run.claim} took it up",
+    )
+    record_attempt(tx, run)
+    job_row = tx.one("live_job", id=run.job)
+    assert job_row is not None  # noqa: S101 - a job's row outlives its runs
+    return grant_of(run, job_of(job_row))
+
+
+def leave(tx: Transaction, who: Claimant, claims: Sequence[ClaimRef]) -> None:
+    """The runs that go on without this daemon say so."""
+    for left in claims:
+        tx.execute("leave_run", id=left.run_id, claim=left.claim, owner=who.owner.id, message=_LEFT)

@@ -44,6 +44,24 @@ def test_it_starts_as_its_own_user_and_others_stay_out(machine: Machine) -> None
     assert machine.run("runuser", "-u", "schedulerd", "--", "python3", "-c", knock) == ""
 
 
+def test_a_job_that_hides_cannot_lift_its_pause(machine: Machine) -> None:
+    """One that leaves its parents and empties its environment is still in the service: it may only look."""
+    ask = "sleep 0.5; schedctl resume a; echo $? >&3"
+    line = f"""
+        env -i PATH=$PATH sh -c 'setsid sh -c "{ask.replace("$", chr(92) + "$")}" &' 3>asked >/dev/null 2>&1
+        sleep 2
+        cat asked
+    """
+    machine.prepare(f"[jobs.a]\nmanual = true\nshell = '''{line}'''\n")
+    machine.start()
+    machine.run("schedctl", "pause", "a", "--reason", "stay")
+
+    run = machine.run_when(machine.start_run("a"), "succeeded")
+
+    assert machine.run("schedctl", "output", run["id"]).strip() == "5"
+    assert "stay" in machine.run("schedctl", "why", "a")
+
+
 def test_a_job_gets_its_own_environment_and_nothing_of_the_manager(machine: Machine) -> None:
     """Under the unit a job finds HOME, PATH, SHELL and umask as documented, and no variable of ours (B32)."""
     line = 'set -u; echo "$HOME $LOGNAME $SHELL"; umask; pwd; env | cut -d= -f1; nosuchprogram'

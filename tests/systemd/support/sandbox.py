@@ -83,7 +83,7 @@ def make_environment(folder: Path) -> Path:
     # A copy: who edits the checkout meanwhile changes nothing here, and it may be in a home as well.
     source = folder / "src"
     source.mkdir()
-    for part in ("scheduler", "systemd"):
+    for part in ("scheduler", "scripts", "systemd"):
         shutil.copytree(ROOT / part, source / part)
     shutil.copy(ROOT / "Makefile", source)
     return folder

@@ -5,7 +5,8 @@ import pytest
 from scheduler.clock import HOUR, MINUTE, SECOND, to_micros
 from scheduler.config.jobfile import parse_definition, parse_jobs
 from scheduler.config.settings import Settings
-from scheduler.errors import Fault, Invalid, NotSupportedYet
+from scheduler.errors import Fault, Invalid
+from scheduler.executors.unit_manager import Scope, manager_scope
 from scheduler.model.jobs import (
     Backoff,
     CatchUp,
@@ -407,22 +408,44 @@ def test_an_id_within_the_rule_is_taken(job_id: str) -> None:
     assert parse_definition(job_id, {"manual": True, "shell": "true"}, SETTINGS).id == job_id
 
 
-# --- not supported yet ---
+# --- units of their own ---
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_command_may_have_a_unit_where_there_is_a_manager(
+    monkeypatch: pytest.MonkeyPatch, scope: Scope
+) -> None:
+    """`isolate = "unit"` is taken for a command and a shell line, and is part of the definition."""
+    monkeypatch.setattr("scheduler.config.jobrules.own_scope", lambda: scope)
+
+    assert definition(isolate="unit").isolate == "unit"
+    assert '"isolate":"unit"' in definition(isolate="unit").source
+
+
+def test_a_unit_without_a_manager_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither root nor under a user's manager: the load says so, instead of running the job otherwise."""
+    monkeypatch.setattr("scheduler.config.jobrules.own_scope", lambda: manager_scope(1000, {}))
+
+    fault = only_fault(isolate="unit")
+
+    assert fault.startswith("isolate: only a daemon that runs as root, or under a user's own service manager")
+    assert 'write "none"' in fault
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "words"),
     [
-        {"isolate": "unit"},
+        ({"python": "a:b", "shell": "-", "process": True}, "a Python handler has no unit"),
+        ({"batch": {"items": ["a"]}}, "a batch has no unit"),
     ],
 )
-def test_what_comes_later_is_refused_and_never_ignored(keys: dict[str, object]) -> None:
-    """Parts of the design that this version lacks are refused with `not supported yet`."""
-    (key,) = keys
+def test_only_a_command_has_a_unit(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, object], words: str
+) -> None:
+    """Handlers talk to their daemon, and batches go on with the items that are left: both are refused."""
+    monkeypatch.setattr("scheduler.config.jobrules.own_scope", lambda: Scope.SYSTEM)
 
-    assert only_fault(**keys).startswith(f"{key}: not supported yet: ")
-    with pytest.raises(NotSupportedYet, match="not supported yet"):
-        definition(**keys)
+    assert words in only_fault(isolate="unit", **keys)
 
 
 # --- all faults at once, with their places ---
@@ -539,13 +562,11 @@ def test_faults_are_printable_whatever_was_written() -> None:
 
 
 def test_the_api_gets_all_faults_in_one_error() -> None:
-    """parse_definition raises once, with everything; a mixture is Invalid, not NotSupportedYet."""
+    """parse_definition raises once, with everything."""
     with pytest.raises(Invalid) as refused:
-        parse_definition("job", {"cron": "x", "isolate": "unit", "shell": 1}, SETTINGS)
+        parse_definition("job", {"cron": "x", "overlap": "queu", "shell": 1}, SETTINGS)
 
-    assert not isinstance(refused.value, NotSupportedYet)
-    assert {fault.key for fault in refused.value.faults} == {"cron", "isolate", "shell"}
-    assert "isolate: not supported yet" in refused.value.message
+    assert {fault.key for fault in refused.value.faults} == {"cron", "overlap", "shell"}
 
 
 @pytest.mark.parametrize("table", [None, [], "x", 5])

@@ -52,3 +52,36 @@ WHERE id = :id
   AND owner = :owner
   AND lease_until = :lease_until
 RETURNING *;
+
+-- name: reattach_run
+-- recovering -> running under a new claim: its unit goes on, or has ended and tells how.
+UPDATE runs
+SET state       = 'running',
+    claim       = claim + 1,
+    owner       = :owner,
+    lease_until = :lease_until,
+    message     = NULL
+WHERE id = :id
+  AND state = 'recovering'
+  AND claim = :claim
+RETURNING *;
+
+-- name: pass_attempt_on
+-- The claim that was given up, in the history of attempts; its owner died, or stopped in order.
+UPDATE attempts
+SET finished_at = :now,
+    state       = iif((SELECT stopped_at FROM owners WHERE id = attempts.owner) IS NULL, 'crashed', 'interrupted'),
+    reason      = iif((SELECT stopped_at FROM owners WHERE id = attempts.owner) IS NULL, 'owner_died', 'shutdown'),
+    message     = :message
+WHERE run = :run
+  AND claim = :claim
+  AND finished_at IS NULL;
+
+-- name: leave_run
+-- A run that goes on without its daemon says so.
+UPDATE runs
+SET message = :message
+WHERE id = :id
+  AND claim = :claim
+  AND owner = :owner
+  AND state = 'running';
