@@ -2,13 +2,14 @@
 
 Promises: a registry of its own, nothing global; names begin with `scheduler_`; the number of time series
 is bounded, however many jobs there are: no label bears the id of a run, and of the jobs the first
-`JOB_LIMIT` that ran are told by name, the rest as `other`; a removed job gives its place back. Durations
-come in as microseconds and go out as seconds, the unit of the format. Serving the text is left to the
-control API.
+`JOB_LIMIT` that are due or run are told by name, the rest as `other`; a removed job gives its place back.
+Durations come in as microseconds and go out as seconds, the unit of the format. Serving the text is left to
+the control API.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -35,9 +36,13 @@ _LAG: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 
 
 class Metrics:
-    """What happened, counted where it happened; each method is one fact."""
+    """What happened, counted where it happened; each method is one fact.
 
-    def __init__(self) -> None:
+    Args:
+        lines_lost: log lines that could not be written, asked for at each look.
+    """
+
+    def __init__(self, lines_lost: Callable[[], int] = lambda: 0) -> None:
         self._registry = registry = CollectorRegistry()
         self._labels: dict[str, set[str]] = {}
         self._jobs: dict[str, set[tuple[str, str]]] = {}
@@ -52,29 +57,30 @@ class Metrics:
             buckets=_DURATION,
             registry=registry,
         )
-        self._live = Gauge("scheduler_live_runs", "Runs that take a slot.", registry=registry)
-        self._queued = Gauge("scheduler_queued_runs", "Runs that wait for a slot.", registry=registry)
-        self._overdue = Gauge(
-            "scheduler_overdue_jobs", "Jobs with on_overdue whose run has not begun.", registry=registry
-        )
+        self._live = _gauge("live_runs", "Runs that take a slot.", registry)
+        self._queued = _gauge("queued_runs", "Runs that wait for a slot.", registry)
+        self._overdue = _gauge("overdue_jobs", "Jobs with on_overdue whose run has not begun.", registry)
         self._job_runs = Counter(
             "scheduler_job_runs",
             "Runs that came to an end, and fire times that were skipped.",
             ["job", "state", "reason"],
             registry=registry,
         )
-        self._job_successes = Gauge(
-            "scheduler_job_last_success_timestamp_seconds",
+        self._job_successes = _gauge(
+            "job_last_success_timestamp_seconds",
             "When a run of the job last succeeded, since the daemon started.",
-            ["job"],
-            registry=registry,
+            registry,
+            "job",
         )
-        self._skips = Counter(
-            "scheduler_non_runs", "Fire times without a run.", ["reason"], registry=registry
+        self._next_fires = _gauge(
+            "job_next_fire_timestamp_seconds",
+            "When the job is due next, if it is not paused.",
+            registry,
+            "job",
         )
-        self._recoveries = Counter(
-            "scheduler_recoveries", "Dead claims that were released.", ["outcome"], registry=registry
-        )
+        self._awaited: set[str] = set()
+        self._skips = _counter("non_runs", "Fire times without a run.", registry, "reason")
+        self._recoveries = _counter("recoveries", "Dead claims that were released.", registry, "outcome")
         self._fenced = _counter("fenced_writes", "Write-backs that came with an old claim.", registry)
         self._preserved = _counter(
             "pauses_preserved", "Write-backs that met a pause, which stayed.", registry
@@ -82,6 +88,8 @@ class Metrics:
         self._renewals = _counter("lease_renewals", "Leases that were renewed.", registry)
         self._commits = _histogram("store_commit_seconds", "Time of a store commit.", _COMMIT, registry)
         self._batches = _histogram("store_commit_batch", "Requests in one store commit.", _BATCH, registry)
+        lost = _gauge("log_lines_lost", "Log lines that could not be written.", registry)
+        lost.set_function(lines_lost)
         self._lag = _histogram("loop_lag_seconds", "How late the event loop came back.", _LAG, registry)
 
     def fired(self, trigger: str, lateness: Micros) -> None:
@@ -110,8 +118,25 @@ class Metrics:
         """`count` fire times of the job made no run."""
         self._job_run(job, "skipped", reason, count)
 
+    def next_fires_known(self, fires: Mapping[str, Micros]) -> None:
+        """These jobs are due next, at these instants; of all that are told as `other` the earliest counts."""
+        told: dict[str, Micros] = {}
+        for job, at in fires.items():
+            name = self._job_name(job)
+            told[name] = min(at, told.get(name, at))
+        for name in self._awaited - told.keys():
+            self._next_fires.remove(name)
+            if not self._jobs.get(name, True):  # it has no series left, so it needs no place
+                del self._jobs[name]
+        for name, at in told.items():
+            self._next_fires.labels(name).set(seconds(at))
+        self._awaited = set(told)
+
     def job_removed(self, job: str) -> None:
         """The job has no series any more, and another one may have its place."""
+        if job in self._awaited:
+            self._awaited.remove(job)
+            self._next_fires.remove(job)
         for state, reason in self._jobs.pop(job, ()):
             self._job_runs.remove(job, state, reason)
             if state == "succeeded":
@@ -159,12 +184,18 @@ class Metrics:
 
     def _job_run(self, job: str, state: str, reason: str | None, count: int) -> str:
         """One more of the job's counter; the name under which the job is told."""
-        full = job not in self._jobs and len(self._jobs) >= JOB_LIMIT
-        name, why = (OTHER if full else job), self._bounded("job_reason", reason or "")
-        if not full:
-            self._jobs.setdefault(job, set()).add((state, why))
+        name, why = self._job_name(job), self._bounded("job_reason", reason or "")
+        if name != OTHER:
+            self._jobs[name].add((state, why))
         self._job_runs.labels(name, state, why).inc(count)
         return name
+
+    def _job_name(self, job: str) -> str:
+        """What the label says of the job: its id while there is room for one more, else `other`."""
+        if job not in self._jobs and len(self._jobs) >= JOB_LIMIT:
+            return OTHER
+        self._jobs.setdefault(job, set())
+        return job
 
     def _bounded(self, label: str, value: str) -> str:
         known = self._labels.setdefault(label, set())
@@ -174,8 +205,12 @@ class Metrics:
         return str(value)
 
 
-def _counter(name: str, text: str, registry: CollectorRegistry) -> Counter:
-    return Counter(f"scheduler_{name}", text, registry=registry)
+def _gauge(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Gauge:
+    return Gauge(f"scheduler_{name}", text, labels, registry=registry)
+
+
+def _counter(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Counter:
+    return Counter(f"scheduler_{name}", text, labels, registry=registry)
 
 
 def _histogram(name: str, text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
@@ -146,6 +147,26 @@ def watchdog_interval(environ: Mapping[str, str] = os.environ) -> Micros | None:
     if not interval or (pid is not None and _number(pid) != os.getpid()):
         return None
     return interval
+
+
+def service_group(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The control group of the service that this very process is the main one of; None: it is none.
+
+    Whatever else lives there was started by this process, directly or not. Source: systemd.exec(5), from
+    systemd 248 on; cgroups(7).
+    """
+    if _number(environ.get("SYSTEMD_EXEC_PID")) != os.getpid():
+        return None
+    return next((group for group in control_groups(os.getpid()) if group.endswith(".service")), None)
+
+
+def control_groups(pid: int) -> list[str]:
+    """The control groups of the process, one a hierarchy; none where there is no such process."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.split(":", 2)[-1] for line in lines]
 
 
 def listen_fds(environ: MutableMapping[str, str] = os.environ) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Writes build/man/man1/*.1: the manual pages of schedctl, one for the program and one for each verb.
+"""Writes the manual pages below build/man: schedulerd(8), schedctl(1), and one for each verb of schedctl.
 
     python scripts/manpages.py [FOLDER]
 
@@ -9,10 +9,11 @@ Source: man(7), groff_man(7); escapes of groff_char(7).
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,30 +21,75 @@ import click
 
 from scheduler import __version__
 from scheduler.cli.main import schedctl
+from scheduler.daemon import parser
 
 FOLDER: Final = Path(__file__).parents[1] / "build" / "man"
-_SECTION: Final = "1"
+_USER: Final = "1"
+_ADMIN: Final = "8"
+_STOP: Final = (
+    "Stop in order: nothing new starts, live runs get drain_timeout, every outcome is recorded."
+    " A second one ends the wait."
+)
+_SIGNALS: Final = {"SIGTERM, SIGINT": _STOP, "SIGHUP": "Read the job files again, as schedctl reload does."}
+_EXITS: Final = {
+    "0": "It stopped in order, or --check found nothing.",
+    "1": "It could not start, or something essential ended, or --check found faults.",
+    "2": "Usage.",
+}
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Name and text of every page."""
+    """Name with section, and text, of every page."""
+    yield f"schedulerd.{_ADMIN}", _daemon(parser())
     with click.Context(schedctl, info_name="schedctl") as root:
-        yield "schedctl", _program(root)
+        yield f"schedctl.{_USER}", _program(root)
         for name in schedctl.list_commands(root):
             command = schedctl.get_command(root, name)
             if command is None:
                 continue
-            yield f"schedctl-{name}", _verb(command, name, root)
+            yield f"schedctl-{name}.{_USER}", _verb(command, name, root)
 
 
 def main() -> int:
     """Writes all pages below the folder; the exit code is returned."""
-    folder = (Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER) / f"man{_SECTION}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     for name, text in pages():
-        (folder / f"{name}.{_SECTION}").write_text(text, encoding="utf-8")
+        place = folder / f"man{name[-1]}" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
     print(f"written: {folder}")
     return 0
+
+
+def _daemon(flags: argparse.ArgumentParser) -> str:
+    actions = flags._actions  # noqa: SLF001 - argparse tells its options nowhere else
+    usage = " ".join(f"[{_option(action, action.option_strings[-1:])}]" for action in actions)
+    return "\n".join(
+        [
+            *_head("schedulerd", "the scheduler daemon of this host", _ADMIN),
+            ".SH SYNOPSIS",
+            f"\\fBschedulerd\\fR {_escaped(usage)}",
+            ".SH DESCRIPTION",
+            *_paragraphs(flags.description or ""),
+            ".SH OPTIONS",
+            *(
+                line
+                for action in actions
+                for line in _term(_option(action, action.option_strings), action.help or "")
+            ),
+            ".SH SIGNALS",
+            *(line for name, text in _SIGNALS.items() for line in _term(name, text)),
+            ".SH EXIT STATUS",
+            *(line for code, text in _EXITS.items() for line in _term(code, text)),
+            ".SH SEE ALSO",
+            "\\fBschedctl\\fR(1)",
+            "",
+        ]
+    )
+
+
+def _option(action: argparse.Action, names: Sequence[str]) -> str:
+    return " ".join([", ".join(names), *([str(action.metavar)] if action.metavar else [])])
 
 
 def _program(root: click.Context) -> str:
@@ -67,7 +113,7 @@ def _program(root: click.Context) -> str:
             *_term("NO_COLOR", "Set to anything: no colours."),
             *_term("VISUAL, EDITOR", "What schedctl edit opens."),
             ".SH SEE ALSO",
-            "\\fBsystemctl\\fR(1), \\fBcrontab\\fR(5)",
+            "\\fBschedulerd\\fR(8), \\fBsystemctl\\fR(1), \\fBcrontab\\fR(5)",
             "",
         ]
     )
@@ -109,9 +155,9 @@ def _children(group: click.Group, context: click.Context) -> Iterator[str]:
                     yield from (".RS", *_term(*record), ".RE")
 
 
-def _head(name: str, purpose: str) -> list[str]:
+def _head(name: str, purpose: str, section: str = _USER) -> list[str]:
     return [
-        f'.TH "{_escaped(name.upper())}" "{_SECTION}" "" "schedulerd {__version__}" "schedulerd manual"',
+        f'.TH "{_escaped(name.upper())}" "{section}" "" "schedulerd {__version__}" "schedulerd manual"',
         ".SH NAME",
         f"{_escaped(name)} \\- {_escaped(purpose.rstrip('.'))}",
     ]

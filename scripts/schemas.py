@@ -35,6 +35,7 @@ SHAPES: Final[dict[str, tuple[type, str]]] = {
     "problem": (models.Problem, "an answer of the API that says no"),
     "doctor": (shapes.Doctor, "doctor"),
     "backup": (shapes.Backup, "backup"),
+    "restore": (shapes.Restored, "restore"),
     "output-text": (shapes.OutputText, "output"),
     "output-line": (shapes.OutputLine, "output --follow, output --timestamps (one a line)"),
 }

@@ -58,7 +58,9 @@ def _detail(entry: Json) -> str:
     run = f"run {entry['run']}" if entry.get("run") else ""
     if isinstance(detail, dict):
         said = ", ".join(
-            f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in detail.items()
+            f"{key} {value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in detail.items()
+            if value not in (None, "")
         )
     else:
         said = str(detail or "")

@@ -1,4 +1,4 @@
-"""`backup`: a whole copy of the store, with or without a daemon."""
+"""`backup`: a whole copy of the store, daemon or not; `restore`: such a copy put in its place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.cli.connection import NobodyListens
 from scheduler.cli.examining import daemon_process
 from scheduler.cli.offline import found_store
 from scheduler.cli.session import Session, client_verb, stores_of
-from scheduler.cli.shapes import Backup
+from scheduler.cli.shapes import Backup, Restored
 from scheduler.cli.wording import escape
 from scheduler.errors import DaemonUnreachable
 
@@ -24,8 +24,7 @@ from scheduler.errors import DaemonUnreachable
 def backup_verb(session: Session, file: Path, state: str | None) -> int:
     """Copy the store, as it is at one moment, into the new FILE; the daemon goes on working meanwhile.
 
-    To restore: stop the daemon, move schedulerd.db, schedulerd.db-wal and schedulerd.db-shm out of the state
-    directory, copy FILE there as schedulerd.db (owner: the daemon's user, mode 0600), start the daemon.
+    `schedctl restore` puts it back.
     """
     from scheduler.store.offline import back_up
 
@@ -35,6 +34,34 @@ def backup_verb(session: Session, file: Path, state: str | None) -> int:
         session.screen.record(Backup(file=str(file.absolute()), bytes=size, state=str(place)).to_json())
     else:
         session.screen.line(escape(f"{file}: {size:,} bytes, a copy of the store in {place}"))
+    return 0
+
+
+@click.command("restore")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--state", metavar="DIR", help="The state directory (default: where schedctl finds a store).")
+@client_verb
+def restore_verb(session: Session, file: Path, state: str | None) -> int:
+    """Put FILE, which `backup` made, in the place of the store, while the daemon is stopped.
+
+    FILE is checked first. The store that was there stays beside it, as schedulerd.db.replaced-1 or a higher
+    number, and can be restored in the same way.
+
+    The daemon then knows only what the copy knows: runs since are not in its history, and fire times since
+    are caught up or skipped as `catch_up` says.
+    """
+    from scheduler.store.restoring import restore
+
+    place = Path(state).absolute() if state else _place_of_lost()
+    done = restore(file.absolute(), place)
+    if session.screen.json_wanted:
+        kept = None if done.kept is None else str(done.kept)
+        told = Restored(file=str(file.absolute()), bytes=done.bytes, state=str(place), kept=kept)
+        session.screen.record(told.to_json())
+        return 0
+    session.screen.line(escape(f"{file} is the store in {place} now ({done.bytes:,} bytes)"))
+    if done.kept is not None:
+        session.screen.line(escape(f"the one before is kept as {done.kept}"))
     return 0
 
 
@@ -58,3 +85,20 @@ def _state_of(session: Session, named: str | None) -> Path:
             hint="become root or the user of the daemon, or name the directory with --state",
         )
     return state
+
+
+def _place_of_lost() -> Path:
+    """The state directory that has a store, or the only one there is: its store may be lost.
+
+    Raises:
+        DaemonUnreachable: there is none, or several.
+    """
+    places = stores_of(None, None)
+    nobody = NobodyListens("nothing to restore into", hint="name the state directory of the daemon")
+    try:
+        return found_store(places, nobody)
+    except DaemonUnreachable:
+        there = [place for place in places if place.is_dir()]
+        if len(there) != 1:
+            raise
+        return there[0]

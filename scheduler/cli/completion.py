@@ -28,5 +28,7 @@ def completion_verb(context: click.Context, shell: str) -> int:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  click knows the three
     script = kind(context.find_root().command, {}, "schedctl", VARIABLE).source()
+    if shell == "fish":  # a description may have commas, and is cut at the first of them otherwise
+        script = script.replace('string split ","', 'string split --max 1 ","')
     Screen().raw(script.rstrip("\n") + "\n")
     return 0

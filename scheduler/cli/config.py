@@ -44,16 +44,22 @@ def reload_verb(session: Session) -> int:
 )
 @client_verb
 def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...]) -> int:
-    """Find what the daemon would find wrong with its configuration and job files; it need not run."""
-    from scheduler.config.check import check
+    """Find what the daemon would find wrong with its configuration and job files; it need not run.
 
-    faults = check(config, os.environ, jobs=jobs)
-    screen = session.screen
+    What it would take, but perhaps not as it was meant, is a note, and no fault.
+    """
+    from scheduler.config.check import examine
+
+    found = examine(config, os.environ, jobs=jobs)
+    faults, screen = found.faults, session.screen
     if screen.json_wanted:
-        screen.record({"faults": [fault_json(fault) for fault in faults]})
+        told = {"faults": found.faults, "notes": found.notes}
+        screen.record({name: [fault_json(each) for each in each_of] for name, each_of in told.items()})
     else:
+        for note in found.notes:
+            screen.line(Cell("note", "yellow"), escape(note))
         for fault in faults:
             screen.line(escape(fault))
-        found = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}" if faults else "no faults"
-        screen.line(Cell(found, "red" if faults else "green"))
+        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}" if faults else "no faults"
+        screen.line(Cell(count, "red" if faults else "green"))
     return 1 if faults else 0

@@ -2,6 +2,8 @@
 
 Every call ends: by an answer, an error, or its timeout, which says what was waited for. A call has a
 connection of its own (a Unix socket costs microseconds, and a kept one may be closed under a request).
+A change bears an `Idempotency-Key` of its own; one whose answer was lost, so that nobody knows whether it was
+made, is asked for again under that key, and is made once.
 An answer that says no becomes the error of `scheduler.errors` that it names; only this module sees sockets.
 """
 
@@ -9,24 +11,34 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from scheduler.cli.http import Answer, BrokenAnswer, Deadline, request
+from scheduler.cli.http import Answer, BrokenAnswer, CutAnswer, Deadline, request
 from scheduler.cli.problems import error_of
 from scheduler.cli.wording import Json
-from scheduler.clock import SECOND, Micros
+from scheduler.clock import MILLISECOND, SECOND, Micros
 from scheduler.errors import ClientTimeout, DaemonUnreachable, Forbidden, SchedulerError
 
 DEFAULT_TIMEOUT: Final[Micros] = 10 * SECOND
 
 
+_KEY: Final = "Idempotency-Key"
+_AGAIN_AFTER: Final[Micros] = 100 * MILLISECOND
+
+
 class NobodyListens(DaemonUnreachable):
     """No socket has a daemon behind it: nothing was asked of anybody."""
+
+
+class AnswerLost(DaemonUnreachable):
+    """The daemon went away over a request: nobody knows whether it did what was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +67,23 @@ class Control:
 
     def post(self, path: str, body: Json | None = None) -> Reply:
         """The answer to a verb."""
-        return self._call("POST", path, body=body or {})
+        return self._change("POST", path, body=body or {})
+
+    def ask(self, path: str, body: Json) -> Reply:
+        """The answer to a question that is too long for a query; nothing is changed by it."""
+        return self._call("POST", path, body=body)
 
     def put(self, path: str, body: Json, *, etag: str) -> Reply:
         """The answer to a replacement of the definition that `etag` names."""
-        return self._call("PUT", path, body=body, headers={"If-Match": etag})
+        return self._change("PUT", path, body=body, headers={"If-Match": etag})
 
     def delete(self, path: str) -> Reply:
         """The answer to a removal."""
-        return self._call("DELETE", path)
+        return self._change("DELETE", path)
+
+    def paused(self) -> Json | None:
+        """The pause of all jobs, or None."""
+        return _pause_in(self.get("/v1/status").body)
 
     def pages(self, path: str, *, limit: int | None = None, **query: object) -> Iterator[Json]:
         """The items of a list over all its pages, at most `limit` of them."""
@@ -89,6 +109,27 @@ class Control:
     def close(self) -> None:
         """Nothing is kept between calls."""
 
+    def _change(
+        self, method: str, path: str, *, body: Json | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """The answer to a change, which is made once, however often it has to be asked for.
+
+        A daemon that goes away over it is taken to restart, and asked again until the time of a call is over.
+        """
+        keyed = {**(headers or {}), _KEY: os.urandom(16).hex()}
+        deadline, lost = Deadline(self.timeout), None
+        while True:
+            try:
+                return self._call(method, path, body=body, headers=keyed, deadline=deadline)
+            except AnswerLost as gone:
+                lost = gone
+            except NobodyListens:
+                if lost is None:
+                    raise
+            if deadline.is_over:
+                raise lost
+            threading.Event().wait(_AGAIN_AFTER / SECOND)
+
     def _call(
         self,
         method: str,
@@ -97,8 +138,9 @@ class Control:
         query: Json | None = None,
         body: Json | None = None,
         headers: dict[str, str] | None = None,
+        deadline: Deadline | None = None,
     ) -> Reply:
-        with self._exchange(method, _target(path, query or {}), body, headers) as answer:
+        with self._exchange(method, _target(path, query or {}), body, headers, deadline=deadline) as answer:
             return Reply(body=_object(answer.read()), etag=answer.headers.get("etag"))
 
     @contextlib.contextmanager
@@ -110,6 +152,7 @@ class Control:
         headers: dict[str, str] | None = None,
         *,
         patience: Micros | None = None,
+        deadline: Deadline | None = None,
     ) -> Iterator[Answer]:
         """An answer that said yes; inside, its body may be read before the deadline.
 
@@ -117,7 +160,7 @@ class Control:
             SchedulerError: the one that the daemon answered with, or what went wrong on the way.
         """
         waits = patience or self.timeout
-        deadline = Deadline(waits)
+        deadline = deadline or Deadline(waits)
         connected, place = self._connect(deadline)
         data = None if body is None else json.dumps(body).encode()
         with connected, _translated(f"{method} {target} on {place}", waits):
@@ -167,10 +210,15 @@ def _translated(waited_for: str, timeout: Micros) -> Iterator[None]:
         yield
     except TimeoutError as late:
         raise _late(waited_for, timeout) from late
-    except (OSError, BrokenAnswer, ValueError) as broken:  # no JSON and no UTF-8 are ValueErrors
+    except (OSError, CutAnswer) as cut:
+        raise AnswerLost(
+            f"no whole answer came ({cut}); waited for {waited_for}",
+            hint="the daemon may have stopped before or after it did what was asked: look, then ask again",
+        ) from cut
+    except (BrokenAnswer, ValueError) as broken:  # no JSON and no UTF-8 are ValueErrors
         raise DaemonUnreachable(
-            f"no whole answer came ({broken}); waited for {waited_for}",
-            hint="the daemon may have stopped, or something else listens there: look, then ask again",
+            f"no answer of a daemon came ({broken}); waited for {waited_for}",
+            hint="something else listens there: name the daemon's socket with --socket PATH",
         ) from broken
 
 
@@ -190,6 +238,11 @@ def _open(place: str, deadline: Deadline) -> socket.socket:
         fresh.close()
         raise
     return fresh
+
+
+def _pause_in(status: Json) -> Json | None:
+    paused = status.get("paused")
+    return paused if isinstance(paused, dict) else None
 
 
 def _late(waited_for: str, timeout: Micros) -> ClientTimeout:

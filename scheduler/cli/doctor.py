@@ -147,7 +147,7 @@ def _look_into(state: Path, gathered: dict[str, Any], missing: list[str], *, is_
     except (Forbidden, NotFound) as closed:
         missing.append(f"the store: {closed.message}")
     except SchedulerError as bad:
-        gathered["store_refusal"] = (bad.message, bad.hint or "see `schedctl backup --help` for a restore")
+        gathered["store_refusal"] = (bad.message, bad.hint or "put a backup there: `schedctl restore FILE`")
 
 
 def _lingering(state: Path, facts: StoreFacts) -> list[LingeringProcess]:

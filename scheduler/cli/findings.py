@@ -180,7 +180,7 @@ def _store(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="store",
             message=f"the store is not whole: {fault}",
-            remedy="put a backup in its place: `schedctl backup --help` tells how",
+            remedy="stop the daemon, and put a backup in its place: `schedctl restore FILE`",
         )
     disk = facts.disk
     if disk is None:

@@ -27,6 +27,10 @@ class BrokenAnswer(Exception):
     """What came is no answer, or ended before its end; it never leaves this package's connection."""
 
 
+class CutAnswer(BrokenAnswer):
+    """The other side went away: whether it did what was asked is not known."""
+
+
 class Deadline:
     """A moment on the monotonic clock by which an exchange must have ended."""
 
@@ -38,6 +42,11 @@ class Deadline:
     def renew(self) -> None:
         """The whole length is left again: the other side gave a sign of life."""
         self._ends_at = self._clock.monotonic() + self._length
+
+    @property
+    def is_over(self) -> bool:
+        """The moment has passed."""
+        return self._clock.monotonic() >= self._ends_at
 
     def left(self) -> float:
         """Seconds left, never so few that a socket would turn non-blocking."""
@@ -52,7 +61,8 @@ class Answer:
         deadline: for sending and for every read.
 
     Raises:
-        BrokenAnswer: what came is not HTTP, or ended early.
+        BrokenAnswer: what came is not HTTP.
+        CutAnswer: it ended early.
         TimeoutError: the deadline passed.
     """
 
@@ -105,7 +115,7 @@ class Answer:
     def _exactly(self, length: int) -> Iterator[bytes]:
         while length:
             if not self._buffer and not self._receive():
-                raise BrokenAnswer("it ended early")
+                raise CutAnswer("it ended early")
             piece, self._buffer = self._buffer[:length], self._buffer[length:]
             length -= len(piece)
             yield piece
@@ -136,10 +146,10 @@ class Answer:
     def _line(self) -> bytes:
         """The next line without its end."""
         while b"\n" not in self._buffer:
-            if len(self._buffer) > _LONGEST_LINE or not self._receive():
-                raise BrokenAnswer(
-                    "it ended early" if len(self._buffer) <= _LONGEST_LINE else "a line has no end"
-                )
+            if len(self._buffer) > _LONGEST_LINE:
+                raise BrokenAnswer("a line has no end")
+            if not self._receive():
+                raise CutAnswer("it ended early")
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.removesuffix(b"\r")
 
@@ -160,7 +170,7 @@ class Answer:
             self._socket.sendall(request)
         except (BrokenPipeError, ConnectionResetError):
             if not self._receive():
-                raise BrokenAnswer("the request was not taken") from None
+                raise CutAnswer("the request was not taken") from None
 
 
 def request(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:

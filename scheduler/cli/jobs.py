@@ -19,6 +19,7 @@ from scheduler.cli.wording import (
     escape,
     instant,
     job_state,
+    pause_text,
     progress,
     relative,
 )
@@ -50,15 +51,21 @@ def list_verb(session: Session, choice: Choice, status: str | None, label: str |
     if session.quiet:
         session.screen.raw("".join(f"{escape(job['id'])}\n" for job in found))
         return 0
+    paused = session.control.paused()
+    if paused is not None:
+        session.screen.line(Cell(f"all jobs are paused {pause_text(paused)}", "yellow"))
+        session.screen.line(
+            "none fires until then" if paused.get("until") else "none fires until `schedctl resume --all`"
+        )
     if not found:
         session.screen.line("no jobs" if not (status or label or choice.group) else "no such jobs")
         return 0
-    session.screen.table(_JOB_COLUMNS, [_job_row(job) for job in found])
+    session.screen.table(_JOB_COLUMNS, [_job_row(job, all_paused=paused is not None) for job in found])
     return 0
 
 
-def _job_row(job: Json) -> list[Cell]:
-    upcoming = instant(job.get("next_fire_at"))
+def _job_row(job: Json, *, all_paused: bool) -> list[Cell]:
+    upcoming = None if all_paused else instant(job.get("next_fire_at"))
     live = [run for run in job.get("live_runs") or [] if isinstance(run, dict)]
     return [
         Cell(escape(job["id"]), "bold"),

@@ -1,4 +1,9 @@
-"""What is going on, seen again and again: jobs due next, live runs, last failures, and what has changed."""
+"""What is going on, seen again and again: jobs due next, live runs, last failures, and what has changed.
+
+`watch` looks once a second and spends a tenth of the time on it at most, whatever there is. The stream of
+events was set aside: it tells transitions, while most of a screen (ages, progress, what is due next) moves
+without one, and behind each gap of the stream a look like this would be needed all the same.
+"""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "import": ("crontab", "Take over schedules from elsewhere."),
     "doctor": ("doctor", "Look for what is wrong, and name the remedy."),
     "backup": ("backup", "Copy the store into a file."),
+    "restore": ("backup", "Put a copy in the place of the store."),
     "completion": ("completion", "Print the script that teaches a shell to complete."),
 }
 """Verb -> module of this package, and its line in the help."""

@@ -62,6 +62,14 @@ class FallbackControl(Control):
                 return
         yield from self._store.stream(path, query)
 
+    def paused(self) -> Json | None:
+        if self._store is None:
+            try:
+                return super().paused()
+            except NobodyListens as down:
+                self._store = self._opened(down)
+        return self._store.paused()
+
     def close(self) -> None:
         """The store is closed."""
         if self._store is not None:
@@ -127,6 +135,9 @@ class _OpenStore:
 
     def answer(self, path: str, query: Json) -> Json:
         return self._run(self._answers.answer(unquote(path), query))
+
+    def paused(self) -> Json | None:
+        return self._run(self._answers.paused())
 
     def stream(self, path: str, query: Json) -> Iterator[bytes]:
         from scheduler.model.runs import RunId

@@ -12,9 +12,8 @@ from scheduler.cli.parameters import Duration, Moment
 from scheduler.cli.screen import Cell, Screen, job_cell
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
-from scheduler.cli.show import pause_text
 from scheduler.cli.waiting import wait_for_rest
-from scheduler.cli.wording import Json, duration, elapsed, escape, job_state, moment
+from scheduler.cli.wording import Json, duration, elapsed, escape, job_state, moment, pause_text
 from scheduler.clock import SECOND, Micros, rfc3339
 from scheduler.errors import Invalid
 
@@ -112,8 +111,10 @@ def _say_to_all(session: Session, verb: str, body: Json, flights: list[Json]) ->
     if session.screen.json_wanted:
         session.screen.record(answer)
         return 0
-    said = pause_text(paused) if isinstance(paused, dict) else "not paused as a whole"
-    session.screen.line("all jobs", Cell(said, "yellow" if paused else "green"))
+    if isinstance(paused, dict):
+        session.screen.line("all jobs paused", Cell(pause_text(paused), "yellow"))
+    else:
+        session.screen.line(Cell("all jobs resumed", "green"), "but for those that are paused one by one")
     _show_flights(session.screen, flights)
     return 0
 

@@ -47,6 +47,16 @@ class Backup(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restored(Report):
+    """What `restore` took, the store's size and directory now; `kept`: where the one before is, or null."""
+
+    file: str
+    bytes: int
+    state: str
+    kept: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputText(Report):
     """What `output` prints: all the text of a run; `stream` is the one that was asked for, or null."""
 

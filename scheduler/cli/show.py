@@ -21,6 +21,7 @@ from scheduler.cli.wording import (
     job_state,
     moment,
     outcome,
+    pause_text,
     progress,
     schedule,
 )
@@ -95,16 +96,6 @@ def _job_facts(job: Json) -> list[tuple[str, Cell | str]]:
         ("origin", escape(job.get("origin") or "")),
         ("revision", f"{job.get('revision', '?')} (definition {job.get('definition_revision', '?')})"),
     ]
-
-
-def pause_text(pause: Json) -> str:
-    """Who paused, why, since when, until when."""
-    said = [f"by {pause.get('by', '?')}", f"since {moment(pause.get('since'))}"]
-    if pause.get("until"):
-        said.append(f"until {moment(pause['until'])}")
-    said.append(f"mode {pause.get('mode', '?')}, reason {pause.get('reason', '?')}")
-    text = ", ".join(said)
-    return escape(f"{text}: {pause['note']}" if pause.get("note") else text)
 
 
 def _problem(problem: Json) -> str:

@@ -7,8 +7,7 @@ import click
 from scheduler.cli.problems import faults_of
 from scheduler.cli.screen import Cell, Screen
 from scheduler.cli.session import Session, client_verb
-from scheduler.cli.show import pause_text
-from scheduler.cli.wording import Json, duration, escape, moment
+from scheduler.cli.wording import Json, duration, escape, moment, pause_text
 from scheduler.clock import SECOND
 
 

@@ -69,10 +69,13 @@ def next_verb(
         raise click.UsageError("name one JOB, or one of --cron, --every, --delay, --at")
     if job is None:
         times = _preview(session, schedules, timezone, after, count)
+        _warn_of_surprises(schedules.get("cron"))
     elif timezone is not None or after is not None:
         raise click.UsageError("--timezone and --after go with a schedule, not with a job")
     else:
         times = _times_of_job(session, job, count)
+        if session.control.paused() is not None:
+            warn("all jobs are paused: none of these fires until `schedctl resume --all`")
     if job is not None and not times and not session.screen.json_wanted:
         session.screen.line(f"no fire time is coming; `schedctl why {escape(job)}` tells why")
     else:
@@ -129,12 +132,20 @@ def _preview(
     asked: Json = {**given, "timezone": timezone, "after": rfc3339(after), "n": count}
     body = {key: value for key, value in asked.items() if value is not None}
     try:
-        answer = session.control.post("/v1/preview", body).body
+        answer = session.control.ask("/v1/preview", body).body
     except DaemonUnreachable:
         zone = f"in {timezone}" if timezone else "in UTC, for no --timezone is given"
         warn(escape(f"no daemon answers: worked out here, {zone}"))
         return _worked_out(given, timezone or "UTC", now() if after is None else after, count)
     return [str(time) for time in answer.get("items") or []]
+
+
+def _warn_of_surprises(expression: str | None) -> None:
+    """What an expression that is valid may do otherwise than it was meant is said on stderr."""
+    from scheduler.model.cron_notes import cron_notes
+
+    for note in cron_notes(expression) if expression is not None else ():
+        warn(escape(note))
 
 
 def _worked_out(given: Mapping[str, str], timezone: str, after: Micros, count: int) -> list[str]:

@@ -157,6 +157,16 @@ def job_state(job: Json) -> str:
     return status
 
 
+def pause_text(pause: Json) -> str:
+    """Who paused, why, since when, until when."""
+    said = [f"by {pause.get('by', '?')}", f"since {moment(pause.get('since'))}"]
+    if pause.get("until"):
+        said.append(f"until {moment(pause['until'])}")
+    said.append(f"mode {pause.get('mode', '?')}, reason {pause.get('reason', '?')}")
+    text = ", ".join(said)
+    return escape(f"{text}: {pause['note']}" if pause.get("note") else text)
+
+
 def schedule(trigger: object) -> str:
     """`cron 30 2 * * * Europe/Berlin`, `every 15 min`: the kind of the trigger and what it says."""
     if not isinstance(trigger, dict):

@@ -6,14 +6,30 @@ daemon cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.config.jobdirs import load_job_dirs
+from scheduler.config.jobdirs import Loaded, load_job_dirs
 from scheduler.config.paths import config_file
 from scheduler.config.reload import diff
 from scheduler.config.settings import load_settings
 from scheduler.errors import ConfigError, Fault
+from scheduler.model.cron_notes import cron_notes
+from scheduler.model.triggers import Cron
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a look at the configuration found.
+
+    Attributes:
+        faults: what the daemon would refuse.
+        notes: what it takes, but perhaps not as its author meant it.
+    """
+
+    faults: Sequence[Fault]
+    notes: Sequence[Fault] = ()
 
 
 def check(
@@ -23,7 +39,18 @@ def check(
     socket: Path | None = None,
     jobs: Sequence[Path] = (),
 ) -> list[Fault]:
-    """Every fault of the daemon's own file, or, where that has none, of the job files.
+    """The faults alone of what `examine` finds."""
+    return list(examine(config, environ, socket=socket, jobs=jobs).faults)
+
+
+def examine(
+    config: Path | None,
+    environ: Mapping[str, str],
+    *,
+    socket: Path | None = None,
+    jobs: Sequence[Path] = (),
+) -> Checked:
+    """Every fault of the daemon's own file, or, where that has none, of the job files; and notes on these.
 
     Args:
         config: the flag `--config`.
@@ -34,5 +61,14 @@ def check(
     try:
         settings = load_settings(config_file(config, environ), environ, socket=socket, jobs=jobs)
     except ConfigError as error:
-        return list(error.faults)
-    return list(diff({}, load_job_dirs(settings.jobs, settings)).faults)
+        return Checked(faults=error.faults)
+    loaded = load_job_dirs(settings.jobs, settings)
+    return Checked(faults=diff({}, loaded).faults, notes=list(_notes(loaded)))
+
+
+def _notes(loaded: Loaded) -> Iterator[Fault]:
+    for file in loaded.files:
+        for definition in file.definitions:
+            trigger = definition.schedule.trigger
+            for note in cron_notes(trigger.expression) if isinstance(trigger, Cron) else ():
+                yield Fault(message=note, file=file.path, job=definition.id, key="cron")

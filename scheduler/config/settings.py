@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from scheduler.clock import MILLISECOND, MINUTE, SECOND, Micros
+from scheduler.clock import DAY, MILLISECOND, MINUTE, SECOND, Micros
 from scheduler.config.fields import (
     STRICT,
     ByteSize,
@@ -40,6 +40,7 @@ from scheduler.model.triggers import load_zone, parse_exclusions
 from scheduler.trust import foreign_hands
 
 MEBIBYTE: Final = 1024 * 1024
+HISTORY_AGE: Final[Micros] = 90 * DAY
 
 
 class LogFormat(StrEnum):
@@ -72,6 +73,8 @@ class Settings:
         heartbeat: how often it is renewed.
         output_limit: bytes of output kept of one attempt.
         default_timeout: of jobs that have no `timeout`; None = none.
+        runs_per_job: executed runs that the history keeps of a job without `keep_runs`; None = all.
+        history_age: how long the history keeps what ended; None = for ever.
         groups: `max_running` of each group.
         calendars: the exclusions of each shared calendar.
         python_path: folders from which Python handlers are imported.
@@ -89,6 +92,8 @@ class Settings:
     heartbeat: Micros = 20 * SECOND
     output_limit: int = 10 * MEBIBYTE
     default_timeout: Micros | None = None
+    runs_per_job: int | None = None
+    history_age: Micros | None = HISTORY_AGE
     log_format: LogFormat = LogFormat.AUTO
     log_level: LogLevel = LogLevel.INFO
     groups: Mapping[str, int] = field(default_factory=dict)
@@ -122,10 +127,10 @@ def load_settings(
     if read.fault is not None:
         raise _refusal([read.fault])
     overlay = {**from_environ(environ), **from_flags(socket, jobs)}
-    unsupported, values = _take_unsupported(read.table or {})
+    values = dict(read.table or {})
     lay_over(values, overlay)
     found = checked(SettingsTable, values, foreign=_FOREIGN)
-    problems = [*unsupported, *found.problems, *_across(found)]
+    problems = [*found.problems, *_across(found)]
     if problems:
         raise _refusal(_faults(problems, overlay, config, locate(read.text or "")))
     return _settings(found.table, config.path.parent, environ)
@@ -146,6 +151,15 @@ class GroupTable(BaseModel):
     model_config = STRICT
 
     max_running: CountFromOne = 1
+
+
+class RetentionTable(BaseModel):
+    """`[retention]`."""
+
+    model_config = STRICT
+
+    runs_per_job: CountFromOne | None = None
+    age: DurationOrZero = HISTORY_AGE
 
 
 class ListenTable(BaseModel):
@@ -171,6 +185,7 @@ class SettingsTable(BaseModel):
     output_limit: ByteSize = 10 * MEBIBYTE
     default_timeout: Duration | None = None
     log: LogTable = LogTable()
+    retention: RetentionTable = RetentionTable()
     groups: dict[Line, GroupTable] = {}
     calendars: dict[Line, list[Line]] = {}
     python_path: list[Line] = []
@@ -179,10 +194,6 @@ class SettingsTable(BaseModel):
     jobs: list[Line] = ["jobs.d"]
 
 
-# Parts of the design that come with a later version: refused, never ignored.
-_UNSUPPORTED: Final = {
-    "retention": "deleting old runs by age",
-}
 _FOREIGN: Final = {"tz": "timezone", "socket": "listen", "job_dirs": "jobs", "max_workers": "max_running"}
 
 
@@ -197,16 +208,6 @@ def _read(config: ConfigFile) -> TomlText:
     if why is None or read.fault is not None:
         return read
     return TomlText(fault=Fault(message=f"the folder it is in {why}", file=str(config.path)))
-
-
-def _take_unsupported(table: Mapping[str, Any]) -> tuple[list[Problem], dict[str, Any]]:
-    """What this version does not do, and the rest."""
-    problems = [
-        Problem((key,), f"not supported yet: {what}; leave the key out")
-        for key, what in _UNSUPPORTED.items()
-        if key in table
-    ]
-    return problems, {key: value for key, value in table.items() if key not in _UNSUPPORTED}
 
 
 def _across(found: Checked[SettingsTable]) -> Iterator[Problem]:
@@ -272,6 +273,8 @@ def _settings(table: SettingsTable, base: Path, environ: Mapping[str, str]) -> S
         heartbeat=table.heartbeat,
         output_limit=table.output_limit,
         default_timeout=table.default_timeout,
+        runs_per_job=table.retention.runs_per_job,
+        history_age=table.retention.age or None,
         log_format=table.log.format,
         log_level=table.log.level,
         groups={name: group.max_running for name, group in table.groups.items()},

@@ -23,6 +23,7 @@ from typing import Final
 
 from scheduler.config.paths import checked_socket
 from scheduler.errors import AlreadyServed, ConfigError
+from scheduler.trust import foreign_hands
 
 SOCKET_MODE: Final = 0o660
 DIRECTORY_MODE: Final = 0o750
@@ -128,6 +129,9 @@ def _make_directory(directory: Path) -> None:
         raise _refused(directory, f"it belongs to user {found.st_uid}, who could put another socket there")
     if found.st_mode & stat.S_IWOTH:
         raise _refused(directory, "everybody may write there, and put another socket in place of ours")
+    why = foreign_hands(directory, found)
+    if why is not None:
+        raise _refused(directory, f"it {why}, for others could put another socket in place of ours")
 
 
 @contextlib.contextmanager

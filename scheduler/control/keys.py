@@ -37,6 +37,11 @@ def answering(peer: Peer, answer: ToAnswer) -> Peer:
     return peer if peer.key is None else replace(peer, key=replace(peer.key, answer=answer))
 
 
+def needing_none(peer: Peer) -> Peer:
+    """The peer without the key of its request: carried out again, the verb makes nothing twice."""
+    return replace(peer, key=None)
+
+
 async def _digest(request: Request) -> str:
     target = f"{request.method} {request.url.path}?{request.url.query}\n"
     seen = "\n".join((target, request.headers.get("if-match", "")))

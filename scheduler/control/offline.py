@@ -75,6 +75,11 @@ class OfflineAnswers:
                 raise DaemonUnreachable(f"no daemon answers, and the store alone does not tell {path}")
         return found.model_dump(mode="json", by_alias=True)
 
+    async def paused(self) -> dict[str, Any] | None:
+        """The pause of all jobs, as the daemon's status tells it; None if there is none."""
+        pause = await self._reads.global_pause()
+        return None if pause is None else self._views.pause(pause).model_dump(mode="json", by_alias=True)
+
     async def output(self, run_id: RunId, query: Mapping[str, object]) -> AsyncIterator[bytes]:
         """What the run wrote so far, in pieces."""
         reading = OutputReading(self._outputs, run_id, _asked(OutputQuery, query), self._views.time)

@@ -57,17 +57,25 @@ class OutputReading:
 
     async def news(self) -> AsyncIterator[bytes]:
         """What was written since the last time, in pieces."""
-        claims = sorted(self._claims)
-        if self._tail is not None:
-            claims = claims[-1:]
-        for claim in claims:
+        last_first = self._tail is not None
+        for claim in sorted(self._claims, reverse=last_first):
             chunks = self._outputs.read(
                 self._id, claim, stream=self._asked.stream, tail=self._tail, after=self._claims[claim]
             )
             # Rendering belongs to the thread too: a piece may be tens of thousands of lines.
+            found = False
             while (piece := await off_loop(partial(self._piece, claim, chunks))) is not None:
+                found = True
                 yield piece
+            if last_first and found:
+                self._leave_out_before(claim)
+                break
         self._tail = None
+
+    def _leave_out_before(self, last: int) -> None:
+        """A tail is of the last attempt that wrote: one in a unit may go on under a later claim."""
+        self._claims = {claim: position for claim, position in self._claims.items() if claim >= last}
+        self._from = (last, self._claims[last])
 
     def _piece(self, claim: int, chunks: Iterator[Chunk]) -> bytes | None:
         """The next chunks, about one piece of them; None where there are no more."""

@@ -20,8 +20,11 @@ from typing import Final, TypeAlias
 
 from scheduler.config.roles import Members, Roles
 from scheduler.errors import Forbidden
+from scheduler.executors.processes import units_around
 from scheduler.executors.threads import off_loop
+from scheduler.executors.unit_files import unit_named
 from scheduler.store.values import Peer
+from scheduler.systemd import control_groups
 from scheduler.telemetry import Event, Logger, get_logger
 
 _UCRED: Final = struct.Struct("3i")
@@ -86,6 +89,8 @@ class Gatekeeper:
         own_uid: the user of the daemon.
         daemon_pid: whoever descends from this process is inside a run, also with an emptied environment;
             None: only environments count.
+        service: the control group of the service that the daemon is: whoever else is in it is inside a run,
+            also a process that left its parents and emptied its environment; None: it is no service.
         roles: who may what beyond root and the daemon's own user.
         controllers: main processes of live runs whose jobs say `control = true`: pid -> start ticks.
         log: where refusals are told.
@@ -97,6 +102,7 @@ class Gatekeeper:
         store_id: str,
         own_uid: int,
         daemon_pid: int | None,
+        service: str | None = None,
         roles: Roles | None = None,
         controllers: Controllers | None = None,
         log: Logger | None = None,
@@ -104,6 +110,7 @@ class Gatekeeper:
         self._store_id = store_id
         self._own_uid = own_uid
         self._daemon_pid = daemon_pid
+        self._service = service
         self._roles = roles or Roles()
         self._controllers = controllers
         self._log = log or get_logger()
@@ -194,13 +201,24 @@ class Gatekeeper:
         """
         if pid > 0 and _parent(pid) is None:
             return "a process that is gone, perhaps out of a run"
+        if self._service is not None and pid != self._daemon_pid and _is_within(pid, self._service):
+            return "inside the service of the daemon"
         for ancestor in _with_ancestors(pid):
             if ancestor == self._daemon_pid:
                 return None if ancestor == pid else "inside a run"
+            if any(
+                (unit := unit_named(name)) and unit.store_id == self._store_id
+                for name in units_around(ancestor)
+            ):
+                return "inside the unit of a run"
             marks = _environment(ancestor)
             if marks.get(b"SCHEDULER_STORE_ID") == self._store_id.encode() and b"SCHEDULER_RUN_ID" in marks:
                 return f"inside run {_printable(marks[b'SCHEDULER_RUN_ID'])}"
         return None
+
+
+def _is_within(pid: int, service: str) -> bool:
+    return any(f"{group}/".startswith(f"{service}/") for group in control_groups(pid))
 
 
 def _is_among(uid: int, gids: frozenset[int], members: Members) -> bool:

@@ -13,12 +13,14 @@ from scheduler.clock import SECOND, Clock
 from scheduler.control import models as api
 from scheduler.control.asking import Administering, look
 from scheduler.control.firetimes import times_after
+from scheduler.control.keys import needing_none
 from scheduler.control.ports import Operations, ParseDefinition, StatusFacts
 from scheduler.control.requests import Nothing, PreviewBody
 from scheduler.control.views import Views, reload_view, told
 from scheduler.errors import Draining, Invalid, SchedulerError, StoreUnavailable
 from scheduler.metrics import CONTENT_TYPE
 from scheduler.model.jobs import JobId, Pause
+from scheduler.model.triggers import Delay
 from scheduler.store.protocol import Reads
 from scheduler.store.values import Counts
 
@@ -102,7 +104,9 @@ class DaemonRoutes:
             faults = [replace(fault, job=None) for fault in error.faults]
             raise Invalid(error.message, faults=faults, hint=error.hint) from error
         after = self._needs.clock.now() if body.after is None else body.after
-        times = await times_after(definition.schedule, after, body.n, self._breathe)
+        # What comes after the first fire of a delay depends on when its run ends.
+        count = 1 if isinstance(definition.schedule.trigger, Delay) else body.n
+        times = await times_after(definition.schedule, after, count, self._breathe)
         zone = self._views.zone_of(definition)
         return api.FireTimes(items=[told(at, zone) for at in times])
 
@@ -110,7 +114,7 @@ class DaemonRoutes:
         self, _: Annotated[Nothing, Query()], peer: Administering, _body: Nothing = _NOTHING
     ) -> api.Reload:
         """The job files are read again; a file with faults keeps its old jobs."""
-        return reload_view(await self._needs.operations.reload(peer))
+        return reload_view(await self._needs.operations.reload(needing_none(peer)))
 
     async def healthz(self, _: Annotated[Nothing, Query()]) -> api.Healthy:
         """The daemon does its work."""

@@ -47,7 +47,7 @@ class OutputRoutes:
     async def output(self, id: RunPath, asked: Annotated[OutputQuery, Query()]) -> StreamingResponse:
         """What the run wrote, byte for byte in its order of arrival, or (`format=jsonl`) as records.
 
-        A line between two attempts tells the claim; with `tail` only the last attempt is shown.
+        A line between two attempts tells the claim; with `tail` only the last one that wrote is shown.
         """
         await look(self._operations)
         await self._reads.run(id)

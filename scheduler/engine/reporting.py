@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
-from scheduler.engine.ports import ProgressReport
+from scheduler.engine.ports import BatchProgress, ProgressReport
 from scheduler.errors import StoreUnavailable
+from scheduler.model.items import MONEY
+from scheduler.model.jobs import JobId
 from scheduler.model.runs import Progress, Run, RunId
 from scheduler.store.protocol import Store
 from scheduler.store.values import Report
@@ -25,11 +27,13 @@ class Reporter:
         self._clock = clock
         self._log = log
         self._pending: dict[tuple[RunId, int], Report] = {}
+        self._jobs: dict[RunId, JobId] = {}
+        self._batches: dict[RunId, BatchProgress] = {}
         self._dirty = asyncio.Event()
 
     def child(self, run: Run, pid: int, start_ticks: int) -> None:
         """The attempt's main process is to go on record."""
-        self._put(replace(self._of(run), pid=pid, pid_ticks=start_ticks))
+        self._put(run, replace(self._of(run), pid=pid, pid_ticks=start_ticks))
 
     def alive(self, run: Run, told: ProgressReport | None = None) -> None:
         """The work gave a sign of life just now, with or without numbers."""
@@ -38,7 +42,9 @@ class Reporter:
             merged = _merged(report.progress or Progress(), told.progress)
             cost = report.cost if told.cost is None else told.cost
             report = replace(report, progress=merged, cost=cost)
-        self._put(report)
+            if told.batch is not None:
+                self._batches[run.id] = told.batch
+        self._put(run, report)
 
     def last_cost(self, run: Run) -> float | None:
         """The cost that the attempt told and that is not on record yet."""
@@ -56,12 +62,16 @@ class Reporter:
         """What was pending is on record; while the store cannot commit it is kept."""
         self._dirty.clear()
         reports, self._pending = self._pending, {}
+        jobs, self._jobs = self._jobs, {}
+        batches, self._batches = self._batches, {}
         if not reports:
             return
         try:
             await self._store.report(list(reports.values()))
         except StoreUnavailable:
             self._pending = {**reports, **self._pending}
+            self._jobs = {**jobs, **self._jobs}
+            self._batches = {**batches, **self._batches}
             self._dirty.set()
             return
         except Exception as error:  # noqa: BLE001 - signs of life are not worth a run, let alone the daemon
@@ -69,24 +79,31 @@ class Reporter:
             self._log.error(Event.RUN_PROGRESSED, message=message, exc_info=error)
             return
         for report in reports.values():
-            if report.progress is not None:
-                self._tell(report)
+            batch = batches.get(report.run_id)
+            if batch is not None or report.cost is not None or report.progress not in (None, Progress()):
+                self._tell(report, jobs[report.run_id], batch)
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: Report, job: JobId, batch: BatchProgress | None) -> None:
         progress = report.progress or Progress()
+        numbers = (
+            {"done": progress.done, "total": progress.total, "cost": report.cost}
+            if batch is None
+            else _numbers(batch)
+        )
         self._log.debug(
             Event.RUN_PROGRESSED,
+            job=job,
             run_id=report.run_id,
             claim=report.claim,
-            done=progress.done,
-            total=progress.total,
+            **numbers,
             message=progress.message,
         )
 
     def _of(self, run: Run) -> Report:
         return self._pending.get((run.id, run.claim)) or Report(run_id=run.id, claim=run.claim)
 
-    def _put(self, report: Report) -> None:
+    def _put(self, run: Run, report: Report) -> None:
+        self._jobs[run.id] = run.job
         self._pending[report.run_id, report.claim] = report
         self._dirty.set()
 
@@ -100,3 +117,17 @@ def _merged(before: Progress, after: Progress) -> Progress:
         unknown=before.unknown if after.unknown is None else after.unknown,
         message=before.message if after.message is None else after.message,
     )
+
+
+def _numbers(batch: BatchProgress) -> dict[str, float | None]:
+    """What a follower wants to know of a batch, the time that it will still take included (seconds)."""
+    counts, rate = batch.counts, batch.rate
+    return {
+        "done": counts.done,
+        "failed": counts.failed,
+        "unknown": counts.unknown,
+        "total": counts.total,
+        "rate": None if rate is None else round(rate, 3),
+        "seconds_left": None if rate is None else round((counts.chosen + counts.running) / rate),
+        "cost": counts.spent / MONEY,
+    }

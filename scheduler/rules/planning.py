@@ -74,10 +74,15 @@ class FirePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseSpan:
-    """A pause of all jobs that is over; slots from `since` to `until`, both included, were held by it."""
+    """A pause of all jobs; slots from `since` to `until`, both included, were held by it.
+
+    Attributes:
+        words: who paused, and why.
+    """
 
     since: Micros
     until: Micros
+    words: str = "paused"
 
 
 def plan_fire(
@@ -118,6 +123,20 @@ def missed_span(
     count = min(counted, COUNT_CAP)
     words = note if exact else f"{note}; at least {COUNT_CAP} fire times".lstrip("; ")
     return SkippedSpan(reason=reason, first=first, last=last, count=count, exact=exact, note=words)
+
+
+def unfired_spans(
+    schedule: Schedule,
+    first: Micros,
+    last: Micros,
+    paused: Sequence[PauseSpan],
+    otherwise: SkipReason,
+    note: str = "",
+) -> Iterator[SkippedSpan]:
+    """The records of slots that nothing will fire: what a pause of all held, and the rest `otherwise`."""
+    due = _Due(schedule, first, last, tuple(paused))
+    for pause, start, end in due.parts():
+        yield from due.skipped(otherwise, start, end, note) if pause is None else due.held(pause, start, end)
 
 
 def excluded_spans(schedule: Schedule, after: Micros | None, until: Micros) -> tuple[SkippedSpan, ...]:
@@ -171,18 +190,22 @@ class _Due:
             slot = self.schedule.next_fire(span.until)
         return None
 
-    def parts(self) -> Iterator[tuple[SkipReason, Micros, Micros]]:
-        """The whole in its order, as stretches of slots that were held, and that were not."""
+    def parts(self) -> Iterator[tuple[PauseSpan | None, Micros, Micros]]:
+        """The whole in its order, as stretches of slots that a pause held, and that none did."""
         cursor = self.first
         for span in self.paused:
             if span.until < cursor or span.since > self.newest:
                 continue
             if cursor < span.since:
-                yield SkipReason.MISFIRE, cursor, span.since - 1
-            yield SkipReason.GLOBAL_PAUSE, max(cursor, span.since), min(span.until, self.newest)
+                yield None, cursor, span.since - 1
+            yield span, max(cursor, span.since), min(span.until, self.newest)
             cursor = span.until + 1
         if cursor <= self.newest:
-            yield SkipReason.MISFIRE, cursor, self.newest
+            yield None, cursor, self.newest
+
+    def held(self, span: PauseSpan, start: Micros, end: Micros) -> Iterator[SkippedSpan]:
+        """The record of the slots within [start, end], which the pause held."""
+        return self.skipped(SkipReason.GLOBAL_PAUSE, start, end, f"all jobs were {span.words}")
 
     def skipped(self, reason: SkipReason, start: Micros, end: Micros, note: str) -> Iterator[SkippedSpan]:
         """The record of the slots within [start, end]; none where there is none."""
@@ -199,12 +222,12 @@ def _decide(definition: JobDefinition, due: _Due, now: Micros) -> tuple[list[Mic
     """Which slots run; all others, stretch by stretch, are told. Those that run are the newest open ones."""
     wanted = _wanted(definition, due, now)
     spans: list[SkippedSpan] = []
-    for reason, start, end in due.parts():
-        if reason is SkipReason.GLOBAL_PAUSE:
-            spans += due.skipped(reason, start, end, "all jobs were paused")
+    for pause, start, end in due.parts():
+        if pause is not None:
+            spans += due.held(pause, start, end)
         else:
             before = end if not wanted else min(end, wanted[0] - 1)
-            spans += due.skipped(reason, start, before, _why(definition))
+            spans += due.skipped(SkipReason.MISFIRE, start, before, _why(definition))
     return wanted, spans
 
 

@@ -68,7 +68,7 @@ def why(
             is_blocked=True, code="draining", message="the daemon is stopping and starts nothing new"
         )
     if global_pause is not None:
-        return _paused("global_pause", "all jobs are paused", global_pause)
+        return _paused("global_pause", global_pause, "all jobs are ")
     return (
         _of_job(job)
         or _of_stuck(unfinished, stuck)
@@ -77,11 +77,13 @@ def why(
     )
 
 
-def _paused(code: str, words: str, pause: Pause) -> Blocked:
-    note = f": {pause.note}" if pause.note else ""
-    message = f"{words} by {pause.by} (reason {pause.reason}){note}"
+def _paused(code: str, pause: Pause, who: str = "") -> Blocked:
     return Blocked(
-        is_blocked=True, code=code, message=message, since=pause.since, next_possible_at=pause.until
+        is_blocked=True,
+        code=code,
+        message=f"{who}{pause.words}",
+        since=pause.since,
+        next_possible_at=pause.until,
     )
 
 
@@ -95,7 +97,7 @@ def _of_job(job: Job) -> Blocked | None:
     if job.problem_code is not None:
         return Blocked(is_blocked=True, code="broken", message=f"the job is broken: {job.problem_message}")
     if job.pause is not None:
-        return _paused("paused", "paused", job.pause)
+        return _paused("paused", job.pause)
     if job.status in _ENDED:
         return Blocked(is_blocked=True, code=job.status, message=_ENDED[job.status])
     if not job.enabled:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support.client import Called, call
+from tests.cli.support.losing import losing_answers
 
 Schedctl = Callable[..., Called]
 
@@ -124,6 +125,31 @@ def test_run_wait_exits_with_the_outcome(schedctl: Schedctl) -> None:
     assert (good.code, bad.code) == (0, 1)
     assert "succeeded" in good.out
     assert "exit_code, exit 3" in bad.out
+
+
+def test_a_start_whose_answer_was_lost_is_one_run(schedctl: Schedctl, home: Path) -> None:
+    """The daemon has started it, its answer never comes: schedctl asks again, and gets that run."""
+    front, before = home / "front.sock", schedctl("runs", "quick", "-q").out.splitlines()
+
+    with losing_answers(front, home / "control.sock", times=1):
+        called = schedctl("run", "quick", "--json", "--socket", str(front))
+
+    now = schedctl("runs", "quick", "-q").out.splitlines()
+    assert (called.code, now) == (0, [called.json["id"], *before])
+
+
+def test_events_tell_what_happened_to_a_run_and_go_on_from_an_id(schedctl: Schedctl) -> None:
+    """Filtered by job and name, in their order; `--since` gives what came after."""
+    run = schedctl("run", "quick", "--wait", "--json").json["id"]
+
+    told = schedctl("events", "--job", "quick", "-n", "10000", "--json").lines
+
+    mine = [event for event in told if event.get("run_id") == run]
+    assert [event["event"] for event in mine] == ["run_claimed", "run_started", "run_succeeded"]
+    later = schedctl("events", "--job", "quick", "--since", mine[1]["id"], "--json").lines
+    assert later[0] == mine[2]
+    [last] = schedctl("events", "--event", "run_succeeded", "-n", "1").out.splitlines()
+    assert "quick" in last
 
 
 def test_output_is_what_the_run_wrote(schedctl: Schedctl) -> None:

@@ -10,7 +10,7 @@ ENTRY = {
     "job": "nightly",
     "run": None,
     "by": {"uid": 1000, "gid": 1000, "pid": 4711, "command": "schedctl pause nightly"},
-    "detail": {"mode": "drain", "reason": "disk\x1b[2J"},
+    "detail": {"mode": "drain", "reason": "disk\x1b[2J", "until": None},
 }
 
 

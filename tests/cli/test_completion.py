@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import os
+import pty
+import select
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from tests.cli.support.builders import OTHER_RUN, RUN, job, run
 from tests.cli.support.client import Called, call
@@ -41,7 +48,14 @@ def test_run_ids_are_completed(daemon: StubDaemon, environ: dict[str, str]) -> N
 
 def test_verbs_are_completed(environ: dict[str, str]) -> None:
     """By their names."""
-    assert words(complete(environ, "re")) == ["resume", "retry", "retry-now", "remove", "reload"]
+    assert words(complete(environ, "re")) == [
+        "resume",
+        "retry",
+        "retry-now",
+        "remove",
+        "reload",
+        "restore",
+    ]
 
 
 def test_completion_is_silent_without_a_daemon(environ: dict[str, str], folder: Path) -> None:
@@ -79,27 +93,70 @@ def test_the_verb_completion_prints_the_scripts(environ: dict[str, str]) -> None
     assert call("completion", "csh", env=environ).code == 2
 
 
-def test_bash_completes_live_ids_with_the_script(
-    daemon: StubDaemon, environ: dict[str, str], folder: Path
-) -> None:
-    """A real bash that has read it offers the ids of the daemon."""
-    daemon.jobs(job("export-a"), job("export-b"), job("backup"))
+@pytest.fixture
+def shell(daemon: StubDaemon, environ: dict[str, str], folder: Path) -> dict[str, str]:
+    """The environment of a shell that finds schedctl, whose daemon has three jobs."""
+    daemon.jobs(job("export-a"), job("export-b", description="By hand, rarely"), job("backup"))
     program = folder / "schedctl"
     program.write_text(f"#!{sys.executable}\nfrom scheduler.cli.main import main\nmain()\n")
     program.chmod(0o755)
     root = str(Path(__file__).parents[2])
+    path = f"{folder}:{environ['PATH']}"
+    return {**environ, "PATH": path, "PYTHONPATH": root, "HOME": str(folder), "TERM": "xterm"}
+
+
+def test_bash_completes_live_ids_with_the_script(shell: dict[str, str]) -> None:
+    """A real bash that has read it offers the ids of the daemon."""
     asked = (
         'eval "$(schedctl completion bash)"; COMP_WORDS=(schedctl pause exp); COMP_CWORD=2;'
         " _schedctl_completion schedctl; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
 
     done = subprocess.run(
-        ["bash", "-c", asked],
-        env={**environ, "PATH": f"{folder}:{environ['PATH']}", "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
+        ["bash", "-c", asked], env=shell, capture_output=True, text=True, timeout=30, check=True
     )
 
     assert done.stdout == "export-a\nexport-b\n"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+def test_fish_completes_live_ids_with_the_script(shell: dict[str, str]) -> None:
+    """A real fish that has read it offers the ids, each with its whole description."""
+    asked = "schedctl completion fish | source; complete -C 'schedctl pause exp'"
+
+    done = subprocess.run(
+        ["fish", "-c", asked], env=shell, capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert done.stdout == "export-a\tactive\nexport-b\tBy hand, rarely\n"
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+def test_zsh_completes_live_ids_with_the_script(shell: dict[str, str]) -> None:
+    """A real zsh on a terminal writes out as much as the ids have in common, or the only one that fits."""
+    ours, theirs = pty.openpty()
+    zsh = subprocess.Popen(
+        ["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, env=shell, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        os.write(ours, b'autoload -Uz compinit; compinit -u -D; eval "$(schedctl completion zsh)"\n')
+        os.write(ours, b"echo rea''dy\n")
+        wait_for(ours, b"\nready")
+        os.write(ours, b"schedctl pause exp\t")
+        wait_for(ours, b"export-")
+        os.write(ours, b"\x15schedctl pause ba\t")
+        wait_for(ours, b"backup")
+    finally:
+        zsh.kill()
+        zsh.wait()
+        os.close(ours)
+
+
+def wait_for(terminal: int, words: bytes) -> None:
+    """These words have appeared on the terminal."""
+    seen, until = b"", time.monotonic() + 30
+    while words not in seen:
+        assert time.monotonic() < until, seen
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65_536)

@@ -55,6 +55,19 @@ def test_check_of_sound_files_is_quiet(schedctl: Schedctl, tmp_path: Path) -> No
     assert (called.code, called.out) == (0, "no faults\n")
 
 
+def test_check_tells_what_may_surprise_and_exits_zero(schedctl: Schedctl, tmp_path: Path) -> None:
+    """A note has its place and its sentence; it is no fault."""
+    (tmp_path / "a.toml").write_text('[jobs.a]\ncron = "*/45 * * * *"\ncommand = ["true"]\n')
+
+    called = schedctl("check", "--jobs", str(tmp_path))
+    told = schedctl("check", "--jobs", str(tmp_path), "--json").json
+
+    assert called.code == 0
+    assert called.out.splitlines()[0].startswith(f"note {tmp_path}/a.toml")
+    assert "60 is no multiple of 45" in called.out
+    assert (told["faults"], [note["key"] for note in told["notes"]]) == ([], ["cron"])
+
+
 def test_check_of_a_faulty_configuration_is_exit_one(schedctl: Schedctl, tmp_path: Path) -> None:
     """The daemon's own file is checked first."""
     config = tmp_path / "scheduler.toml"

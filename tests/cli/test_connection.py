@@ -14,6 +14,7 @@ from scheduler.clock import SECOND, SystemClock
 from scheduler.errors import ClientTimeout, DaemonUnreachable, Forbidden
 from tests.cli.conftest import Schedctl
 from tests.cli.support.client import call
+from tests.cli.support.losing import losing_answers
 from tests.cli.support.stub import Answer, StubDaemon
 
 
@@ -227,3 +228,53 @@ def test_the_flag_beats_the_environment(schedctl: Schedctl, daemon: StubDaemon, 
     assert called.code == 6
     assert str(daemon.socket) not in called.err
     assert daemon.asked == []
+
+
+def keys_of(daemon: StubDaemon) -> list[str | None]:
+    return [asked.headers.get("Idempotency-Key") for asked in daemon.asked]
+
+
+def test_a_change_whose_answer_was_lost_is_asked_for_again_under_its_key(
+    daemon: StubDaemon, folder: Path
+) -> None:
+    """Twice nobody knows whether it was made; the third answer comes, and the daemon has seen one key."""
+    daemon.on("POST", "/v1/jobs/a/run", {"id": "1"})
+    front = folder / "front.sock"
+
+    with losing_answers(front, daemon.socket, times=2):
+        reply = Control([str(front)]).post("/v1/jobs/a/run")
+
+    assert reply.body == {"id": "1"}
+    assert len(keys_of(daemon)) == 3
+    assert len(set(keys_of(daemon))) == 1
+
+
+def test_every_change_has_a_key_of_its_own_and_a_question_has_none(daemon: StubDaemon) -> None:
+    """POST, PUT and DELETE are changes; a read and a preview are not."""
+    for method, path in [("POST", "/v1/a"), ("PUT", "/v1/a"), ("DELETE", "/v1/a"), ("POST", "/v1/preview")]:
+        daemon.on(method, path, {})
+    control = Control([str(daemon.socket)])
+
+    control.post("/v1/a")
+    control.put("/v1/a", {}, etag='"1"')
+    control.delete("/v1/a")
+    control.ask("/v1/preview", {})
+    control.get("/v1/jobs")
+
+    assert len(set(keys_of(daemon)[:3])) == 3
+    assert all(keys_of(daemon)[:3])
+    assert keys_of(daemon)[3:] == [None, None]
+
+
+def test_a_daemon_that_does_not_come_back_ends_the_asking(folder: Path) -> None:
+    """After the time of one call the error says that the change may have been made."""
+    place = folder / "gone.sock"
+
+    def leave(accepted: socket.socket) -> None:
+        accepted.recv(65_536)
+        place.unlink()
+
+    with peer(place, leave), pytest.raises(DaemonUnreachable, match="no whole answer came") as caught:
+        Control([str(place)], timeout=SECOND // 2).post("/v1/jobs/a/run")
+
+    assert "before or after" in str(caught.value.hint)

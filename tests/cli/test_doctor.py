@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -116,7 +115,7 @@ def test_a_clock_behind_what_was_seen_is_found(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("is_up", [True, False])
 def test_a_backup_restores(daemon: Daemon, is_up: bool, tmp_path: Path) -> None:
-    """Taken with the daemon up or down, put in place as the help says, it has jobs and history."""
+    """Taken with the daemon up or down, put in place by `restore`, it has jobs and history."""
     run = daemon.run("quick")
     daemon.ended(run)
     if not is_up:
@@ -130,9 +129,11 @@ def test_a_backup_restores(daemon: Daemon, is_up: bool, tmp_path: Path) -> None:
     assert schedctl(daemon, "backup", str(target)).code == 4
     if is_up:
         daemon.stop()
-    for path in daemon.state.glob("schedulerd.db*"):
-        path.unlink()
-    shutil.copy(target, daemon.database)
+    daemon.database.unlink()
+
+    called = schedctl(daemon, "restore", str(target))
+
+    assert (called.code, "is the store in" in called.out) == (0, True)
     daemon.start()
     assert daemon.run_of(run)["state"] == "succeeded"
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import RUN, run
-from tests.cli.support.living import begun
+from tests.cli.support.living import begun, rest_of
 from tests.cli.support.living import schedctl as call_schedctl
 from tests.cli.support.stub import Answer, Asked, StubDaemon
 from tests.support.daemon import Daemon
@@ -151,7 +151,7 @@ def test_lines_are_shown_while_the_run_works(living: Daemon) -> None:
     assert living.run_of(id)["state"] == "running"
     living.open_gate("gate")
 
-    assert follower.communicate(timeout=20)[0] == "done\n"
+    assert rest_of(follower)[0] == "done\n"
     assert follower.returncode == 0
 
 
@@ -166,7 +166,7 @@ def test_following_survives_a_daemon_that_was_killed(living: Daemon) -> None:
     time.sleep(0.3)
     living.start()
     living.ended(id)
-    rest, errors = follower.communicate(timeout=30)
+    rest, errors = rest_of(follower)
 
     assert follower.returncode == 0
     assert first + rest == call_schedctl(living, "output", id).out

@@ -38,10 +38,26 @@ concurrency = 1
 """.replace("{{", "{").replace("}}", "}")
 
 
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Daemon]:
     with Daemon(JOBS) as started:
         yield started
+
+
+@pytest.fixture
+def daemon(serving: Daemon) -> Iterator[Daemon]:
+    """The daemon of all tests here; what a test leaves behind is ended, and its jobs are gone."""
+    serving.write(JOBS)
+    serving.post("/v1/reload")
+    yield serving
+    for state in ("queued", "running", "waiting", "held"):
+        for run in serving.get(f"/v1/runs?state={state}")["items"]:
+            serving.post(f"/v1/runs/{run['id']}/cancel")
+            serving.ended(run["id"])
+    for gate in ("healed", "a", "b", "c", "d"):
+        serving.path(gate).unlink(missing_ok=True)
+    serving.write("")
+    serving.post("/v1/reload")
 
 
 def waited(daemon: Daemon, job: str, *options: str) -> tuple[str, Called]:

@@ -68,7 +68,8 @@ def test_list_takes_globs_and_filters(schedctl: Schedctl, daemon: StubDaemon) ->
     schedctl("list", "--group", "g", "--status", "paused", "--label", "l")
 
     assert [each["id"] for each in globbed.lines] == ["export-a", "export-b"]
-    assert daemon.asked[-1].query == {"group": "g", "status": "paused", "label": "l"}
+    [*_, listed] = [asked for asked in daemon.asked if asked.path == "/v1/jobs"]
+    assert listed.query == {"group": "g", "status": "paused", "label": "l"}
 
 
 def test_list_of_a_name_that_does_not_exist_names_the_nearest(schedctl: Schedctl, daemon: StubDaemon) -> None:

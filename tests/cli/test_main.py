@@ -7,7 +7,8 @@ import pytest
 
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import RUN, job
-from tests.cli.support.client import call, command
+from tests.cli.support.client import call_process as call
+from tests.cli.support.client import command
 from tests.cli.support.stub import StubDaemon, problem
 
 

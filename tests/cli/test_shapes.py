@@ -32,7 +32,7 @@ items = ["good", "bad"]
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     with Daemon(JOBS) as daemon:
         yield daemon

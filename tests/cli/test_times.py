@@ -20,7 +20,7 @@ def test_next_of_a_job_shows_zone_and_local_time(daemon: StubDaemon, environ: di
 
     line = called.out.splitlines()[1]
     assert line.startswith("Thu 2037-01-01 02:30:00+01:00  2037-01-01 01:30:00+00:00  in ")
-    assert daemon.asked[-1].query == {"n": "1"}
+    assert daemon.asked[0].query == {"n": "1"}
 
 
 def test_next_leaves_out_the_local_column_where_it_says_the_same(

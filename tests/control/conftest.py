@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +28,28 @@ async def daemon(folder: Path) -> AsyncIterator[Daemon]:
     async with daemon_in(folder) as started:
         await started.define(NIGHTLY)
         yield started
+
+
+@pytest.fixture(scope="session")
+def standing() -> Iterator[Client]:
+    """The client of one daemon, in a thread, for all tests that leave nothing behind in it: most refusals."""
+    up: Future[Client] = Future()
+    over = threading.Event()
+
+    async def live(folder: Path) -> None:
+        async with daemon_in(folder) as daemon:
+            await daemon.define(NIGHTLY)
+            up.set_result(daemon.client)
+            await asyncio.to_thread(over.wait)
+
+    with TemporaryDirectory(prefix="control-") as folder, ThreadPoolExecutor(1) as thread:
+        life = thread.submit(lambda: asyncio.run(live(Path(folder))))
+        life.add_done_callback(lambda ended: None if up.done() else up.set_exception(ended.exception()))
+        try:
+            yield up.result(timeout=40)
+        finally:
+            over.set()
+            life.result(timeout=40)
 
 
 @pytest.fixture

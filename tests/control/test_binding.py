@@ -104,6 +104,15 @@ class TestPlace:
         with pytest.raises(ConfigError, match="107"):
             bind(folder / ("x" * 120))
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another group")
+    def test_a_directory_that_a_group_of_others_may_write_is_refused(self, folder: Path) -> None:
+        """Any of its members could put another socket in place of ours, and hear what is asked of it."""
+        os.chown(folder, 0, 1)
+        folder.chmod(0o770)
+
+        with pytest.raises(ConfigError, match=r"may be written by group .*chmod g-w"):
+            bind(folder / "s.sock")
+
     def test_a_directory_that_everybody_may_write_is_refused(self, folder: Path) -> None:
         """There anybody could put another socket in place of ours (B42)."""
         folder.chmod(0o777)

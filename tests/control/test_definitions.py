@@ -59,14 +59,14 @@ class TestCreate:
         ],
     )
     async def test_faults_are_listed_all_at_once(
-        self, client: Client, body: dict[str, Any], keys: set[str | None]
+        self, standing: Client, body: dict[str, Any], keys: set[str | None]
     ) -> None:
         """Every wrong key of a definition is a fault of its own, and no job comes of it."""
-        answer = await client.post("/v1/jobs", body)
+        answer = await standing.post("/v1/jobs", body)
 
         assert (answer.status, answer.json["code"]) == (422, "invalid")
         assert keys <= {fault["key"] for fault in answer.json["faults"]}
-        assert [job["id"] for job in (await client.value("/v1/jobs"))["items"]] == ["nightly"]
+        assert [job["id"] for job in (await standing.value("/v1/jobs"))["items"]] == ["nightly"]
 
 
 class TestReplace:

@@ -63,9 +63,9 @@ class TestShow:
         assert after.json["revision"] > before.json["revision"]
 
     @pytest.mark.parametrize("id", ["absent", "UPPER", "a%20b", "x" * 65, "%1b%5b31m", "..%2fetc"])
-    async def test_a_job_that_is_not_there_is_told_as_such(self, client: Client, id: str) -> None:
+    async def test_a_job_that_is_not_there_is_told_as_such(self, standing: Client, id: str) -> None:
         """An unknown or impossible id is 404, told without control characters."""
-        answer = await client.get(f"/v1/jobs/{id}")
+        answer = await standing.get(f"/v1/jobs/{id}")
 
         assert (answer.status, answer.json["code"]) == (404, "not_found")
         assert answer.json["detail"].isprintable()
@@ -125,10 +125,10 @@ class TestList:
         ],
     )
     async def test_bad_parameters_are_refused_all_at_once(
-        self, client: Client, query: str, keys: list[str]
+        self, standing: Client, query: str, keys: list[str]
     ) -> None:
         """Every unknown or impossible parameter is listed, with what to write instead."""
-        answer = await client.get(f"/v1/jobs?{query}")
+        answer = await standing.get(f"/v1/jobs?{query}")
 
         assert (answer.status, answer.json["code"]) == (422, "invalid")
         assert sorted(fault["key"] for fault in answer.json["faults"]) == keys
@@ -181,14 +181,14 @@ class TestPause:
         ],
     )
     async def test_an_end_that_is_none_is_refused(
-        self, client: Client, body: dict[str, Any], keys: list[str]
+        self, standing: Client, body: dict[str, Any], keys: list[str]
     ) -> None:
         """A pause whose end cannot be understood, or is named twice, is none: nothing is paused."""
-        answer = await client.post("/v1/jobs/nightly/pause", body)
+        answer = await standing.post("/v1/jobs/nightly/pause", body)
 
         assert (answer.status, answer.json["code"]) == (422, "invalid")
         assert [fault["key"] for fault in answer.json["faults"]] == keys
-        assert (await client.value("/v1/jobs/nightly"))["status"] == "active"
+        assert (await standing.value("/v1/jobs/nightly"))["status"] == "active"
 
     @pytest.mark.parametrize(
         ("body", "keys"),
@@ -201,16 +201,16 @@ class TestPause:
         ],
     )
     async def test_bad_fields_are_refused_all_at_once(
-        self, client: Client, body: Any, keys: list[str | None]
+        self, standing: Client, body: Any, keys: list[str | None]
     ) -> None:
         """Every unknown or impossible field is listed, and nothing is paused."""
-        answer = await client.post("/v1/jobs/nightly/pause", body)
+        answer = await standing.post("/v1/jobs/nightly/pause", body)
 
         assert (answer.status, answer.json["code"]) == (422, "invalid")
         assert sorted(fault["key"] for fault in answer.json["faults"] if fault["key"]) == [
             k for k in keys if k
         ]
-        assert (await client.value("/v1/jobs/nightly"))["status"] == "active"
+        assert (await standing.value("/v1/jobs/nightly"))["status"] == "active"
 
     async def test_resume_computes_from_now(self, client: Client) -> None:
         """A resumed job is active and has a next fire time again."""

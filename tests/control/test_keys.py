@@ -70,12 +70,12 @@ async def test_another_request_under_a_used_key_is_refused(
 
 
 @pytest.mark.parametrize("key", ["", "with a blank", "ü", "x" * 201])
-async def test_a_key_that_is_none_is_refused(client: Client, key: str) -> None:
+async def test_a_key_that_is_none_is_refused(standing: Client, key: str) -> None:
     """A key is 1 to 200 printable ASCII characters without a blank."""
-    answer = await client.post("/v1/jobs/nightly/pause", headers={"Idempotency-Key": key})
+    answer = await standing.post("/v1/jobs/nightly/pause", headers={"Idempotency-Key": key})
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
-    assert (await client.value("/v1/jobs/nightly"))["status"] == "active"
+    assert (await standing.value("/v1/jobs/nightly"))["status"] == "active"
 
 
 async def test_every_verb_takes_a_key(daemon: Daemon) -> None:
@@ -107,6 +107,16 @@ async def test_every_verb_takes_a_key(daemon: Daemon) -> None:
         assert again.headers["idempotency-replayed"] == "true"
     told = (await client.value("/v1/jobs/made/audit"))["items"]
     assert [entry["verb"] for entry in told if entry["job"]] == ["remove", "edit", "add"]
+
+
+async def test_a_reload_takes_a_key(daemon: Daemon) -> None:
+    """It is carried out each time, which makes nothing twice: what the files say is in force, once."""
+    (daemon.jobs / "work.toml").write_text(WORK)
+
+    answers = [await daemon.client.post("/v1/reload", headers=KEY) for _ in range(2)]
+
+    assert [(answer.status, answer.json["faults"]) for answer in answers] == [(200, []), (200, [])]
+    assert [answer.json["added"] for answer in answers] == [["work"], []]
 
 
 async def test_a_replacement_that_is_repeated_is_not_stale(client: Client) -> None:

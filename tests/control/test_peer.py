@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from scheduler.control.peer import Credentials, Gatekeeper, Role, credentials_of
 from scheduler.errors import Forbidden
+from scheduler.systemd import control_groups
 from tests.control.support.client import Client
 from tests.control.support.serving import Daemon
 
@@ -154,6 +155,15 @@ class TestInsideARun:
         with capture_logs(), pytest.raises(Forbidden, match="inside a run"):
             await strict.admit(child, "POST /")
         assert (await strict.admit(me(), "POST /")).pid == os.getpid()
+
+    async def test_whoever_is_in_the_service_of_the_daemon_is_inside_a_run(self, child: Credentials) -> None:
+        """A job that leaves its parents and empties its environment is still in the daemon's group."""
+        strict = keeper(service=control_groups(os.getpid())[-1].rstrip("/"))
+
+        with capture_logs(), pytest.raises(Forbidden, match="inside the service of the daemon"):
+            await strict.admit(child, "POST /")
+        outside = keeper(service="/system.slice/other.service")
+        assert (await outside.admit(child, "POST /")).pid == child.pid
 
     async def test_a_process_that_is_gone_is_not_trusted(self) -> None:
         """A job that hands its connection on and exits gains nothing."""

@@ -62,15 +62,15 @@ class TestDocument:
 
 
 class TestRequests:
-    async def test_a_path_that_is_not_there(self, client: Client) -> None:
+    async def test_a_path_that_is_not_there(self, standing: Client) -> None:
         """404 names the path."""
-        problem = assert_problem(await client.get("/v1/nothing"), 404, "not_found")
+        problem = assert_problem(await standing.get("/v1/nothing"), 404, "not_found")
 
         assert "/v1/nothing" in problem["detail"]
 
-    async def test_a_method_that_is_not_there(self, client: Client) -> None:
+    async def test_a_method_that_is_not_there(self, standing: Client) -> None:
         """405 lists every method that the path takes, in the header too."""
-        answer = await client.ask("PATCH", "/v1/jobs/nightly")
+        answer = await standing.ask("PATCH", "/v1/jobs/nightly")
         assert_problem(answer, 405, "method_not_allowed")
 
         assert answer.headers["allow"] == "DELETE, GET, PUT"
@@ -89,14 +89,14 @@ class TestRequests:
             (b'{"reason": ' + b"9" * 5_000 + b"}", "digit"),
         ],
     )
-    async def test_a_body_that_is_no_json(self, client: Client, body: bytes, word: str) -> None:
+    async def test_a_body_that_is_no_json(self, standing: Client, body: bytes, word: str) -> None:
         """Whatever is wrong with the text is told, and nothing is done."""
-        async with connected(client.path) as wire:
+        async with connected(standing.path) as wire:
             answer = await wire.ask("POST", "/v1/jobs/nightly/pause", body)
 
         problem = assert_problem(answer, 422, "invalid")
         assert word in problem["detail"]
-        assert (await client.value("/v1/jobs/nightly"))["status"] == "active"
+        assert (await standing.value("/v1/jobs/nightly"))["status"] == "active"
 
     @pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain", "garbage"])
     async def test_a_body_is_json_whatever_it_is_called(self, client: Client, kind: str | None) -> None:
@@ -119,17 +119,17 @@ class TestRequests:
         "target",
         ["/v1/status?x=1", "/v1/jobs/nightly?x=1", "/healthz?x", "/metrics?x=", "/openapi.json?x=1"],
     )
-    async def test_a_parameter_where_none_is_taken(self, client: Client, target: str) -> None:
+    async def test_a_parameter_where_none_is_taken(self, standing: Client, target: str) -> None:
         """A parameter is never ignored."""
-        problem = assert_problem(await client.get(target), 422, "invalid")
+        problem = assert_problem(await standing.get(target), 422, "invalid")
 
         assert problem["faults"][0]["key"] == "x"
 
     @pytest.mark.parametrize("verb", ["cancel", "retry", "retry-now"])
-    async def test_a_field_where_none_is_taken(self, client: Client, verb: str) -> None:
+    async def test_a_field_where_none_is_taken(self, standing: Client, verb: str) -> None:
         """A field is never ignored, also where a verb takes none."""
         run = "00000000-0000-7000-8000-000000000000"
-        answer = await client.post(f"/v1/runs/{run}/{verb}", {"surprise": 1})
+        answer = await standing.post(f"/v1/runs/{run}/{verb}", {"surprise": 1})
 
         assert assert_problem(answer, 422, "invalid")["faults"][0]["key"] == "surprise"
 
@@ -164,9 +164,9 @@ class TestUnexpected:
         assert (first.status, second.status) == (500, 200)
 
 
-async def test_a_request_without_a_host_is_answered(client: Client) -> None:
+async def test_a_request_without_a_host_is_answered(standing: Client) -> None:
     """HTTP/1.0 clients and plain netcat are served."""
-    async with connected(client.path) as wire:
+    async with connected(standing.path) as wire:
         await wire.send(b"GET /healthz HTTP/1.0\r\n\r\n")
         answer = await wire.answer()
 

@@ -111,6 +111,8 @@ CONTROL = """
     ("control", "start", "status"),
     [
         ("control = true", "exec", None),
+        ("control = true\n    batch = { items = [1] }", "exec", None),
+        ("batch = { items = [1] }", "exec", 403),
         ("control = true", "setsid --wait", None),
         ("control = true", "exec env -i", None),
         ("", "exec", 403),
@@ -133,7 +135,8 @@ async def test_a_job_with_control_may_what_its_user_may(
     run = await daemon.run("clever")
     await daemon.until_run(run, "succeeded")
 
-    said = json.loads((await daemon.client.get(f"/v1/runs/{run}/output?stream=stdout")).text)
+    output = (await daemon.client.get(f"/v1/runs/{run}/output?stream=stdout")).text
+    said = json.loads(output.removeprefix("[1] "))
     assert said.get("status") == status
     paused = (await daemon.client.value("/v1/jobs/nightly"))["status"] == "paused"
     assert paused is (status is None)

@@ -77,9 +77,9 @@ class TestShow:
         assert (await jobs.client.value("/v1/runs?job=ok"))["items"] == [run]
 
     @pytest.mark.parametrize("id", ["06ccc8ac-37dc-4343-a3dd-397efbb7158f", "nope", "%00", "1"])
-    async def test_a_run_that_is_not_there_is_told_as_such(self, client: Client, id: str) -> None:
+    async def test_a_run_that_is_not_there_is_told_as_such(self, standing: Client, id: str) -> None:
         """An unknown or impossible id is 404."""
-        answer = await client.get(f"/v1/runs/{id}")
+        answer = await standing.get(f"/v1/runs/{id}")
 
         assert (answer.status, answer.json["code"]) == (404, "not_found")
 
@@ -149,6 +149,6 @@ class TestVerbs:
             assert (answer.status, answer.json["code"]) == (409, "conflict")
 
     @pytest.mark.parametrize("verb", ["cancel", "retry", "retry-now"])
-    async def test_a_verb_on_no_run_is_told_as_such(self, client: Client, verb: str) -> None:
+    async def test_a_verb_on_no_run_is_told_as_such(self, standing: Client, verb: str) -> None:
         """An unknown run is 404 for every verb."""
-        assert (await client.post(f"/v1/runs/{uuid4()}/{verb}")).status == 404
+        assert (await standing.post(f"/v1/runs/{uuid4()}/{verb}")).status == 404

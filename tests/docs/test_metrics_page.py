@@ -25,6 +25,7 @@ def families() -> list[Any]:
     metrics.run_ended("succeeded", SECOND)
     metrics.recovered("crashed")
     metrics.job_ran("a", "succeeded", None, SECOND)
+    metrics.next_fires_known({"a": SECOND})
     text = metrics.render().decode()
     return list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call] # untyped there
 

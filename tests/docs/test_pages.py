@@ -46,6 +46,14 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert reached == set(PAGES)
 
 
+def test_every_page_stands_in_the_index() -> None:
+    """The index links every page of docs/ itself: what it leaves out is not in the contents of the site."""
+    index = ROOT / "docs/index.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - {index} <= linked
+
+
 @_PAGE
 def test_files_that_are_named_exist(page: Path) -> None:
     """A path of the sources or the configuration that stands in backticks is there."""

@@ -38,6 +38,16 @@ def begun(daemon: Daemon, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def rest_of(called: subprocess.Popen[str]) -> tuple[str, str]:
+    """What the call still prints until it ends; `communicate` would lose what `readline` has read ahead."""
+    assert called.stdout is not None
+    assert called.stderr is not None
+    with called:
+        rest, errors = called.stdout.read(), called.stderr.read()
+        called.wait(timeout=30)
+    return rest, errors
+
+
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     """What lies in the folder: inode, size and time of every entry."""
     found = [path.lstat() for path in sorted(folder.iterdir())]

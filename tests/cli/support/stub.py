@@ -59,6 +59,7 @@ class StubDaemon:
         self._routes: dict[tuple[str, str], Route] = {}
         self._server = _Server(str(socket), _Handler)
         self._server.stub = self
+        self.on("GET", "/v1/status", {"paused": None})
         self.jobs()
         self.runs()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
