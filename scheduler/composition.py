@@ -34,7 +34,8 @@ from scheduler.engine.operations import Operations
 from scheduler.engine.overdue import OverdueWatch
 from scheduler.engine.pauses import AllJobs
 from scheduler.engine.ports import Executor, Liveness
-from scheduler.engine.recovery import Recoverer
+from scheduler.engine.reattach import Reattacher
+from scheduler.engine.recovery import Recoverer, grace_of
 from scheduler.engine.reporting import Reporter
 from scheduler.engine.retention import RetentionWatch
 from scheduler.engine.runner import Runner
@@ -42,29 +43,28 @@ from scheduler.engine.start_rate import StartRate
 from scheduler.engine.timer import ApschedulerTimer
 from scheduler.engine.wallwatch import WallWatch
 from scheduler.engine.writeback import WriteBack
-from scheduler.errors import Draining, SchedulerError
+from scheduler.errors import Draining
 from scheduler.executors.batch import BatchExecutor
 from scheduler.executors.delivery import Messenger
 from scheduler.executors.dispatch import Executors
-from scheduler.executors.orphans import Orphans
 from scheduler.executors.output import remove_output
 from scheduler.executors.processes import this_owner
 from scheduler.executors.spawn import Spawner
 from scheduler.executors.surroundings import Surroundings
+from scheduler.executors.units import make_units
 from scheduler.executors.warden import Warden
 from scheduler.executors.wards import Guard
 from scheduler.metrics import Metrics
-from scheduler.model.jobs import JobId
 from scheduler.model.runs import OwnerId, RunId
 from scheduler.model.triggers import load_zone
 from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant
-from scheduler.systemd import Notifier
+from scheduler.systemd import Notifier, service_group
 from scheduler.telemetry import Logger, mask
 
 _OUTPUT: Final = "output"
+_UNITS: Final = "units"
 _WALL_LOOK: Final[Micros] = 15 * SECOND
-_DEFAULT_GRACE: Final[Micros] = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +94,12 @@ class Machinery:
 
     claimant: Claimant
     executors: Executors
+    batches: BatchExecutor
     warden: Warden
     writeback: WriteBack
     reporter: Reporter
     recoverer: Recoverer
+    reattacher: Reattacher
     claims: Claims
     runner: Runner
     engine: Engine
@@ -126,22 +128,21 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     clock, log, metrics = given.clock, given.log, given.metrics
     claimant = _make_claimant(given)
     warden = Warden(store.store_id, clock)
-    executors = Executors(_surroundings(given, store.store_id, warden), given.spawner)
+    units = make_units(given.state / _UNITS, store.store_id, clock)
+    executors = Executors(_surroundings(given, store.store_id, warden), given.spawner, units)
     wake = _Late()
     writeback = WriteBack(store, log, metrics, wake=wake)
-    undertaker = Orphans(store.store_id, clock)
     recoverer = Recoverer(
-        undertaker=undertaker,
-        writeback=writeback,
-        grace_of=_grace_of(store),
-        log=log,
-        metrics=metrics,
+        undertaker=units, writeback=writeback, grace_of=grace_of(store), log=log, metrics=metrics
     )
     claims = _make_claims(given, store, claimant, recoverer)
     reporter = Reporter(store, clock, log)
     desk = StoreDesk(store, claimant, log)
-    executor = ClearingExecutor(BatchExecutor(executors, desk, clock), undertaker)
+    batches = BatchExecutor(executors, desk, clock)
+    executor = ClearingExecutor(batches, units)
     runner = _make_runner(given, executor, claims, writeback, reporter)
+    reattacher = Reattacher(store, claimant, claims, runner, units, log, metrics)
+    recoverer.ask_first(reattacher.take_back)
     engine = _make_engine(given, store, claimant, claims, runner, metrics)
     wake.target = engine.wake
     timer = ApschedulerTimer(clock, engine.wake)
@@ -150,10 +151,12 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     return Machinery(
         claimant=claimant,
         executors=executors,
+        batches=batches,
         warden=warden,
         writeback=writeback,
         reporter=reporter,
         recoverer=recoverer,
+        reattacher=reattacher,
         claims=claims,
         runner=runner,
         engine=engine,
@@ -162,7 +165,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
         wall_watch=_make_wall_watch(given, store, engine, timer),
         loop_watch=LoopWatch(clock, log, metrics),
         broken_watch=BrokenWatch(store, executors.check, log),
-        retention_watch=RetentionWatch(store, _output_remover(given)),
+        retention_watch=_make_retention_watch(given, store),
         alerting=alerting,
         overdue_watch=OverdueWatch(
             watched=lambda: alerting.watched, reads=store, clock=clock, log=log, metrics=metrics
@@ -216,6 +219,17 @@ def _make_alerting(given: Surface, store: Store) -> Alerting:
         clock=given.clock,
         log=given.log,
         metrics=given.metrics,
+    )
+
+
+def _make_retention_watch(given: Surface, store: Store) -> RetentionWatch:
+    return RetentionWatch(
+        store,
+        given.clock,
+        given.log,
+        runs_per_job=given.settings.runs_per_job,
+        age=given.settings.history_age,
+        remove_output=_output_remover(given),
     )
 
 
@@ -324,7 +338,7 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
             outputs=OutputFiles(given.state / _OUTPUT),
             parse_definition=lambda job_id, table: parse_definition(job_id, table, settings),
             render_metrics=given.metrics.render,
-            gatekeeper=_make_gatekeeper(given, store, parts.reporter),
+            gatekeeper=_make_gatekeeper(given, store, parts),
             ring=given.ring,
             clock=given.clock,
             zone=load_zone(settings.timezone).info,
@@ -332,15 +346,16 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
     )
 
 
-def _make_gatekeeper(given: Surface, store: Store, reporter: Reporter) -> Gatekeeper:
+def _make_gatekeeper(given: Surface, store: Store, parts: Machinery) -> Gatekeeper:
     async def controllers() -> Mapping[int, int]:
-        await reporter.flush()  # a run that asks at once is known by then
-        return await store.controllers()
+        await parts.reporter.flush()  # a run that asks at once is known by then
+        return {**await store.controllers(), **parts.batches.controllers()}
 
     return Gatekeeper(
         store_id=store.store_id,
         own_uid=os.geteuid(),
         daemon_pid=os.getpid(),
+        service=service_group(),
         roles=given.settings.roles,
         controllers=controllers,
         log=given.log,
@@ -360,16 +375,6 @@ def _surroundings(given: Surface, store_id: str, guard: Guard) -> Surroundings:
         timezone=settings.timezone,
         guard=guard,
     )
-
-
-def _grace_of(store: Store) -> Callable[[JobId], Awaitable[Micros]]:
-    async def grace_of(job_id: JobId) -> Micros:
-        try:
-            return (await store.job(job_id)).job.definition.kill_grace
-        except SchedulerError:
-            return _DEFAULT_GRACE  # the job was removed; its run is ended all the same
-
-    return grace_of
 
 
 def _refusal(claimant: Claimant) -> Callable[[], None]:

@@ -50,6 +50,8 @@ _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u
 
 _BARE_WORD: Final = re.compile(r'[^\s"=\\]+')
 
+_AS_THEY_ARE: Final = frozenset({bool, float})
+
 _INT_END: Final = 2**63
 """orjson and most readers end here; larger integers are told as text."""
 
@@ -162,10 +164,8 @@ class _Plainer:
         kind = type(value)
         if kind is str:  # what most fields are, told apart without the long way
             return self._text(cast("str", value))
-        if value is None or kind is bool or kind is float:
+        if value is None or kind in _AS_THEY_ARE:
             return cast("float | None", value)
-        if kind is int and -_INT_END <= cast("int", value) < _INT_END:
-            return cast("int", value)
         if isinstance(value, Enum):
             value = value.value
         match value:

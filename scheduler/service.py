@@ -9,8 +9,9 @@ and close the server, unlink the socket, close the store. The lock is let go by 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +59,7 @@ class Service:
         log: Logger,
         *,
         activated: int | None = None,
+        lines_lost: Callable[[], int] = lambda: 0,
     ) -> None:
         notifier = Notifier(clock)
         owner = new_owner_id()
@@ -74,7 +76,7 @@ class Service:
             owner=owner,
             ring=ring,
             spawner=Spawner(),
-            metrics=Metrics(),
+            metrics=Metrics(lines_lost),
         )
         self._lifeline = Lifeline(
             notifier,
@@ -88,18 +90,18 @@ class Service:
         self._failed = False
         self._reload_wanted = False
         self._reloading: asyncio.Task[None] | None = None
-        self._reload_wanted = False
         self._health = StoreHealth(log)
         self._store: SqliteStore
         self._parts: Machinery
         self._edges: Edges
+        self._serves = False
         self._is_ready = False
 
     # --- what signals ask for ---
 
     def stop(self) -> None:
         """An orderly stop: no claim commits from now (I12); a second call hurries it."""
-        if self._is_ready:
+        if self._serves:
             self._parts.claimant.draining = True
             if self._stop.is_set():
                 self._parts.drain.hurry()
@@ -109,10 +111,10 @@ class Service:
         """The job files are read again (SIGHUP); before the daemon is ready, its start does that.
 
         One that comes during a reload is carried out after it: what changed may have been read already, and
-        systemd waits for an answer to each.
+        systemd waits for an answer to each. A daemon that stops reads nothing any more.
         """
         self._reload_wanted = True
-        if self._is_ready and (self._reloading is None or self._reloading.done()):
+        if self._is_ready and not self._stop.is_set() and (self._reloading is None or self._reloading.done()):
             self._reloading = asyncio.create_task(self._reload(), name="reload")
 
     async def _reload(self) -> None:
@@ -138,7 +140,6 @@ class Service:
                 await self._assemble(closing)
                 await self._begin()
             self._is_ready = True
-            self._parts.claimant.draining = self._stop.is_set()
             essentials = self._start_essentials()
             log.info(
                 Event.DAEMON_READY,
@@ -146,6 +147,7 @@ class Service:
                 owner=self._parts.claimant.owner.id,
             )
             self._given.notifier.ready()
+            gc.freeze()  # what was imported and wired stays; looking through it held the loop for 50 ms
             if self._reload_wanted:
                 self.reload()
             await self._until_stopped(essentials)
@@ -159,7 +161,11 @@ class Service:
         given = self._given
         path = given.state / FILE_NAME
         self._store = await SqliteStore.open(
-            path, given.clock, on_trouble=self._health, on_commit=given.metrics.committed
+            path,
+            given.clock,
+            on_trouble=self._health,
+            on_commit=given.metrics.committed,
+            on_checked=self._health.tell_check,
         )
         closing.push_async_callback(self._store.close)
         self._parts = make_machinery(given, self._store)
@@ -176,7 +182,10 @@ class Service:
         parts.claimant.serial = deaths >= _REPEATED_DEATHS
         await parts.wall_watch.start()
         await parts.claims.take_over()
+        parts.reattacher.start()
         await self._edges.reloader.reload(own_peer())
+        self._serves = True
+        parts.claimant.draining = self._stop.is_set()
         await self._edges.server.start()
         parts.timer.start()
         parts.timer.every("broken-jobs", _BROKEN_LOOK, parts.broken_watch.look)
@@ -220,6 +229,7 @@ class Service:
         parts.timer.stop()
         await parts.drain.run()
         await parts.recoverer.stop()
+        await parts.reattacher.stop()
         await self._edges.server.stop()
         await self._tell_the_rest(essentials)
         for task in essentials:

@@ -20,12 +20,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from enum import StrEnum, unique
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Literal, NoReturn, Protocol, TextIO, TypeAlias, cast, get_args
 
 import structlog
 
-from scheduler.clock import Clock, Micros, SystemClock, from_micros
+from scheduler.clock import SECOND, Clock, Micros, SystemClock, from_micros
 from scheduler.errors import ConfigError
 from scheduler.journal import JournalSink, journal_entry, leads_to_journal
 from scheduler.logline import Masks, Plain, console_line, json_line, plain_fields
@@ -99,6 +99,10 @@ class Event(StrEnum):
     LOOP_BLOCKED = "loop_blocked"
     STORE_UNAVAILABLE = "store_unavailable"
     STORE_RECOVERED = "store_recovered"
+    STORE_CHECKED = "store_checked"
+    """The daemon before was not stopped in order; its file was looked at, and nothing was found."""
+    STORE_LOG_GREW = "store_log_grew"
+    """Something reads the store for so long that its write-ahead log cannot be written back."""
     REQUEST_DENIED = "request_denied"
 
 
@@ -305,7 +309,14 @@ def _instant(value: object) -> object:
 
 
 def _timestamp(instant: Micros) -> str:
-    return from_micros(instant).isoformat(timespec="microseconds")
+    second, rest = divmod(instant, SECOND)
+    return f"{_second(second)}.{rest:06}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _second(second: int) -> str:
+    """RFC 3339 up to the seconds, in UTC; lines of the same second have it in common."""
+    return from_micros(second * SECOND).isoformat()[:19]
 
 
 def _way_out(stream: TextIO) -> tuple[Sink, Frame]:

@@ -1,6 +1,8 @@
-"""How the store is, as its writer tells: one event when it stops committing, one when it works again."""
+"""How the store is: one event when it stops committing, one when it works again, one after a check."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from scheduler.errors import StoreUnavailable
 from scheduler.telemetry import Event, Logger
@@ -26,3 +28,10 @@ class StoreHealth:
                 Event.STORE_UNAVAILABLE,
                 message=f"{trouble}; nothing new starts, outcomes are kept until it works again",
             )
+
+    def tell_check(self, unchecked: Sequence[str]) -> None:
+        """The file was checked after an unclean stop, but for these tables, and nothing was found."""
+        message = "the daemon before was not stopped in order; the store was checked and is whole"
+        if unchecked:
+            message += f", as far as there was time: `schedctl doctor` looks at {', '.join(unchecked)}, too"
+        self._log.info(Event.STORE_CHECKED, message=message)

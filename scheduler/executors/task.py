@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from scheduler.clock import Clock, Micros
 from scheduler.engine.ports import Ended, EndKind
@@ -11,6 +12,12 @@ from scheduler.executors.context import HandlerContext
 from scheduler.executors.loading import Handler
 from scheduler.executors.outcome import Outcome, OutcomeKind, of_error, of_return, traceback_of
 from scheduler.executors.output import Output, Stream
+
+_KINDS: Final = {
+    OutcomeKind.RETURNED: EndKind.RETURNED,
+    OutcomeKind.RAISED: EndKind.RAISED,
+    OutcomeKind.RETRY_ASKED: EndKind.RETRY_ASKED,
+}
 
 
 class TaskExecution:
@@ -25,13 +32,16 @@ class TaskExecution:
         self._output = output
         self._clock = clock
         self._cancel_asked = False
+        self._ended: Ended | None = None
+        self._over = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Ended] = loop.create_future()
         self._task = handler_task(loop, self._call(handler, context), name=f"run:{context.run_id}")
         self._task.add_done_callback(self._settle)
 
     async def wait(self) -> Ended:
-        return await asyncio.shield(self._ended)
+        while self._ended is None:
+            await self._over.wait()
+        return self._ended
 
     async def end(self, grace: Micros) -> bool:
         if self._task.done():
@@ -58,23 +68,19 @@ class TaskExecution:
     def _settle(self, task: asyncio.Task[Outcome]) -> None:
         self._output.close()
         if not task.cancelled():
-            self._ended.set_result(ended_from(task.result()))
+            self._ended = ended_from(task.result())
         elif self._cancel_asked:
-            self._ended.set_result(Ended(kind=EndKind.CANCELLED))
+            self._ended = Ended(kind=EndKind.CANCELLED)
         else:
             message = "CancelledError: the handler was cancelled from inside, not by the scheduler"
-            self._ended.set_result(Ended(kind=EndKind.RAISED, message=message))
+            self._ended = Ended(kind=EndKind.RAISED, message=message)
+        self._over.set()
 
 
 def ended_from(outcome: Outcome, *, left_behind: int = 0) -> Ended:
     """The outcome of a handler in the engine's words."""
-    kinds = {
-        OutcomeKind.RETURNED: EndKind.RETURNED,
-        OutcomeKind.RAISED: EndKind.RAISED,
-        OutcomeKind.RETRY_ASKED: EndKind.RETRY_ASKED,
-    }
     return Ended(
-        kind=kinds[outcome.kind],
+        kind=_KINDS[outcome.kind],
         result=outcome.result,
         completed=outcome.completed,
         retry_after=outcome.retry_after,

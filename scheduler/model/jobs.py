@@ -255,6 +255,12 @@ class Pause:
     since: Micros
     until: Micros | None = None
 
+    @property
+    def words(self) -> str:
+        """Who and why: `paused by uid:1000 (reason operator): moving house`."""
+        note = f": {self.note}" if self.note else ""
+        return f"paused by {self.by} (reason {self.reason}){note}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -308,7 +314,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many executed runs a job keeps (`keep_runs`)."""
+    """How much history stays where a job does not say it itself.
 
-    job_id: JobId
-    keep_runs: int
+    Attributes:
+        runs_per_job: executed runs of a job; None = all.
+        before: what ended earlier goes by age; None = nothing does.
+    """
+
+    runs_per_job: int | None
+    before: Micros | None

@@ -298,6 +298,11 @@ def _is_exhausted(live: LiveRows, job: Job, now: Micros) -> bool:
     return is_exhausted(job, now)
 
 
+def depends_on_others(job: Job) -> bool:
+    """What an end does to this job depends on its other runs: it may be its last, or sets its next slot."""
+    return job.next_fire_at is None or job.definition.schedule.trigger.kind == "delay"
+
+
 def is_exhausted(job: Job, now: Micros) -> bool:
     """The trigger has no further fire time, as its live row and definition say.
 

@@ -69,7 +69,7 @@ def fire(tx: Transaction, who: Claimant, plans: Sequence[FirePlan]) -> list[Fire
 
 
 def _fire_one(tx: Transaction, who: Claimant, plan: FirePlan, room: Room) -> Fired:
-    moved = tx.execute(
+    row = tx.changed(
         "move_job",
         id=plan.job_id,
         next_fire_at=plan.next_fire_at,
@@ -78,10 +78,8 @@ def _fire_one(tx: Transaction, who: Claimant, plan: FirePlan, room: Room) -> Fir
         seen_fire_at=plan.seen_fire_at,
         seen_revision=plan.seen_revision,
     )
-    if moved != 1:
+    if row is None:
         return Fired(fired=False)
-    row = tx.one("live_job", id=plan.job_id)
-    assert row is not None  # noqa: S101 - just updated
     job = job_of(row)
     came = _Fire(skips=list(plan.spans))
     for span in plan.spans:

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from scheduler.clock import Micros
 from scheduler.errors import Conflict, Forbidden, NotFound, StoreRefused, StoreUnavailable
 from scheduler.store.reading import SqliteReads
-from scheduler.store.schema import APPLICATION_ID, load_queries, migrations
+from scheduler.store.schema import APPLICATION_ID, RESTORE, load_queries, migrations
 from scheduler.store.sqlite import FILE_NAME
 from scheduler.store.writer import ThreadConnection
 
@@ -294,5 +294,5 @@ def _told(state: Path) -> Iterator[None]:
             raise StoreUnavailable(f"the store in {state} is locked: {error}", hint="ask again") from error
         raise StoreRefused(
             f"{state / FILE_NAME} is not a usable schedulerd database: {error}",
-            hint="restore a backup (`schedctl backup` made them, or schedulerd.db.backup-*)",
+            hint=RESTORE,
         ) from error

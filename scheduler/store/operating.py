@@ -235,7 +235,8 @@ def held_back(
     before = schedule.last_fire(wanted[0] - 1) if wanted else last
     spans: tuple[SkippedSpan, ...] = ()
     if before is not None and before >= first:
-        spans = (missed_span(schedule, first, before, reason),)
+        words = job.pause.words if job.pause is not None and reason is SkipReason.PAUSED else ""
+        spans = (missed_span(schedule, first, before, reason, words),)
         tell_skipped(tx, job, spans[0])
     for slot in wanted:  # after the skips, so that a later one does not reach over these runs
         _queue_catch_up(tx, job, slot)

@@ -123,6 +123,10 @@ class Reads(Protocol):
         """How many jobs and unfinished runs there are."""
         ...
 
+    async def next_fires(self, limit: int) -> dict[JobId, Micros]:
+        """When up to `limit` jobs are due next, jitter included, in that order."""
+        ...
+
     async def global_pause(self) -> Pause | None:
         """The pause of all jobs, or None where they are not paused."""
         ...
@@ -168,6 +172,10 @@ class ItemVerbs(Protocol):
 
     async def complete_items(self, run_id: RunId, claim: int, total: int) -> None:
         """The list is whole and frozen. Raises Conflict where the claim moved on."""
+        ...
+
+    async def follow_choice(self, run_id: RunId, claim: int, *, limit: int) -> bool:
+        """Up to `limit` failed items that `retry` chose are pending; True: all are. Conflict: claim moved."""
         ...
 
     async def begin_items(self, who: Claimant, requests: Sequence[BeginItems]) -> list[Begun]:
@@ -248,19 +256,49 @@ class Store(Reads, ItemVerbs, Protocol):
         """Rows go from running to recovering, for every claim that is still exactly as seen; those runs."""
         ...
 
+    async def reattach(self, who: Claimant, run_id: RunId, claim: int) -> Grant | None:
+        """The run goes from recovering to running, its claim one higher; None: it moved on, or we drain."""
+        ...
+
+    async def leave(self, who: Claimant, claims: Sequence[ClaimRef]) -> None:
+        """The rows of these runs, where the claim is still ours, say that they go on without a daemon."""
+        ...
+
     async def next_wake(self, after: Micros) -> Micros | None:
         """The earliest moment after `after` at which something could act by itself."""
         ...
 
-    async def retentions(self, *, after: str, limit: int) -> list[Retention]:
-        """Jobs with id > `after` that keep only so many executed runs, by id."""
+    async def surplus(
+        self, kept: Retention, *, after: str, limit: int
+    ) -> tuple[Sequence[RunId], JobId | None]:
+        """Up to `limit` runs that jobs behind `after` do not keep; the job to go on after, None at the end.
+
+        Never unfinished ones, nor runs with unknown items, nor by age the newest executed run of a job.
+        """
         ...
 
-    async def prune(self, retention: Retention, *, limit: int) -> list[RunId]:
-        """Up to `limit` runs beyond what the job keeps are gone, oldest first.
+    async def prune(self, runs: Sequence[RunId]) -> int:
+        """Those of these runs that still may go have left the history, with their attempts; how many."""
+        ...
 
-        Never unfinished ones, nor runs with unknown items.
-        """
+    async def pruned(self, *, limit: int) -> list[RunId]:
+        """Runs that have left the history, and whose output and items are still to be removed."""
+        ...
+
+    async def clear(self, runs: Sequence[RunId], *, limit: int) -> None:
+        """Up to `limit` items of pruned runs are gone; a run that has none left is `pruned` no more."""
+        ...
+
+    async def prune_records(self, before: Micros | None, *, limit: int) -> int:
+        """Up to `limit` old entries each of audit and sequence of changes are gone; how many."""
+        ...
+
+    def log_size(self) -> int:
+        """Bytes of the write-ahead log on disk; what a reader still needs makes it grow."""
+        ...
+
+    async def give_back(self) -> bool:
+        """Some of the room that was freed is the file system's again; False: there is little left to give."""
         ...
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:

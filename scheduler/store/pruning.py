@@ -1,29 +1,112 @@
-"""History kept within what a job asks for (`keep_runs`), in small steps inside transactions.
+"""History kept within bounds, in small steps: what may go is looked for beside the writer, then deleted.
 
-Never pruned: unfinished runs, runs with unknown items, skip rows (they explain fire times and go by age), and
-so the fire times that a job has behind it: `last_fire_at` guards those against firing again.
+By count go executed runs beyond what a job keeps; by age everything that ended, but for the newest executed
+run of each job. Never pruned: unfinished runs and runs with unknown items. Skip rows explain fire times, and
+go by age alone. A job's `last_fire_at` guards the fire times behind it against firing again.
+
+A run leaves the history in one transaction, which notes it as `pruned`; its output on disk and its items,
+which may be many, follow in steps, also after a crash in between.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from scheduler.clock import Micros
 from scheduler.model.jobs import JobId, Retention
 from scheduler.model.runs import RunId
 from scheduler.store.transaction import Transaction
 
+_JOBS_A_LOOK: Final = 50
+"""Jobs that one search looks at before it lets others read."""
 
-def retentions(tx: Transaction, after: str, limit: int) -> list[Retention]:
-    """A slice of the jobs that keep only so many runs, by id."""
-    rows = tx.all("jobs_with_retention", after=after, limit=limit)
-    return [Retention(job_id=JobId(row["id"]), keep_runs=int(row["keep_runs"])) for row in rows]
+_PAGES_A_STEP: Final = 200
+_SPARE_PAGES: Final = 1_000
+_SPARE_SHARE: Final = 5
+"""Free pages that stay for what comes next: so many, or this part of the file."""
 
 
-def prune(tx: Transaction, retention: Retention, limit: int) -> list[RunId]:
-    """Up to `limit` runs beyond what the job keeps are gone, oldest first; their output is the caller's."""
-    gone: list[RunId] = []
-    rows = tx.all("prunable_runs", job=retention.job_id, keep=retention.keep_runs, limit=limit)
-    for row in rows:
-        if tx.execute("delete_run", seq=row["seq"]) == 1:
-            tx.execute("delete_attempts", run=row["id"])
-            tx.execute("delete_items", run=row["id"])
-            gone.append(RunId(row["id"]))
+def surplus(
+    db: sqlite3.Connection, queries: Mapping[str, str], kept: Retention, after: str, limit: int
+) -> tuple[list[RunId], JobId | None]:
+    """Up to `limit` runs that jobs with id > `after` do not keep; the job to go on after, None at the end."""
+    found: list[RunId] = []
+    jobs = db.execute(queries["jobs_after"], {"after": after, "limit": _JOBS_A_LOOK}).fetchall()
+    for job in jobs:
+        keep = job["keep_runs"] or kept.runs_per_job
+        found += _of_job(db, queries, job["id"], kept.before, keep, limit - len(found))
+        if len(found) >= limit:  # this job may have more
+            return found, JobId(after)
+        after = job["id"]
+    return found, JobId(after) if jobs else None
+
+
+def _of_job(
+    db: sqlite3.Connection,
+    queries: Mapping[str, str],
+    job: str,
+    before: Micros | None,
+    keep: int | None,
+    limit: int,
+) -> list[RunId]:
+    """What the job does not keep, each run once, up to `limit`."""
+    found: dict[RunId, None] = {}
+    if keep is not None:
+        rows = db.execute(queries["surplus_runs"], {"job": job, "keep": keep, "limit": limit})
+        found.update((RunId(row["id"]), None) for row in rows.fetchall())
+    if before is not None:
+        for run in _aged(db, queries, job, before):
+            if len(found) >= limit:
+                break
+            found[run] = None
+    return list(found)
+
+
+def _aged(db: sqlite3.Connection, queries: Mapping[str, str], job: str, before: Micros) -> Iterator[RunId]:
+    """Rows of the job that are old enough to go; the walk ends at the first that ended later."""
+    rows = db.execute(queries["rows_by_age"], {"job": job})
+    try:
+        for row in rows:
+            if row["ended_at"] >= before:
+                return
+            if row["may_go"]:
+                yield RunId(row["id"])
+    finally:
+        rows.close()  # an open one would keep its snapshot, and the write-ahead log would grow
+
+
+def prune(tx: Transaction, runs: Sequence[RunId]) -> int:
+    """Those of the runs that still may go have left the history; how many."""
+    gone = 0
+    for run in runs:
+        if tx.execute("delete_run", id=run) == 1:
+            tx.execute("delete_attempts", run=run)
+            tx.execute("note_pruned", run=run)
+            gone += 1
     return gone
+
+
+def clear(tx: Transaction, runs: Sequence[RunId], limit: int) -> None:
+    """Up to `limit` items of these pruned runs are gone; a run that has none left is forgotten."""
+    for run in runs:
+        if limit > 0:
+            limit -= tx.execute("delete_items", run=run, limit=limit)
+        tx.execute("forget_pruned", run=run)
+
+
+def prune_records(tx: Transaction, before: Micros | None, limit: int) -> int:
+    """Up to `limit` entries each of audit and sequence of changes that nobody needs are gone; how many."""
+    audit = 0 if before is None else tx.execute("delete_audit", before=before, limit=limit)
+    return audit + tx.execute("delete_changes", limit=limit)
+
+
+def give_back(tx: Transaction) -> bool:
+    """Some free pages went back to the file system; False where there are few enough."""
+    (counts,) = tx.all("page_counts")
+    if counts["free"] <= max(_SPARE_PAGES, counts["pages"] // _SPARE_SHARE):
+        return False
+    for _ in range(_PAGES_A_STEP):  # one each: a statement without columns is stepped once by Python
+        tx.execute("give_back_page")
+    return True

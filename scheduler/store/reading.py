@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from scheduler.clock import Micros
 from scheduler.errors import AlreadyDone, NotFound, StoreUnavailable
 from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Attempt, Run, RunId
-from scheduler.rules.planning import PauseSpan
 from scheduler.store.items import counts_of
 from scheduler.store.once import already_done
 from scheduler.store.paging import SqlitePages
-from scheduler.store.rows import attempt_of, audit_of, claim_of, item_of, job_of, pause_of, run_of
+from scheduler.store.rows import (
+    attempt_of,
+    audit_of,
+    claim_of,
+    item_of,
+    job_of,
+    pause_of,
+    pause_span_of,
+    run_of,
+)
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
 
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """All rows of a named query."""
+
+    def __call__(self, name: str, /, **values: object) -> list[Row]: ...
+
 
 _END = 1 << 62
 """Past every sequence number: the first page."""
@@ -66,6 +81,10 @@ class SqliteReads(SqlitePages):
         jobs = {row["name"]: row["number"] for row in await self._all("count_jobs")}
         runs = {row["name"]: row["number"] for row in await self._all("count_runs")}
         return Counts(jobs=jobs, runs=runs)
+
+    async def next_fires(self, limit: int) -> dict[JobId, Micros]:
+        rows = await self._all("next_fires", limit=limit)
+        return {JobId(row["id"]): row["due_at"] for row in rows}
 
     async def global_pause(self) -> Pause | None:
         row = await self._one("global_pause")
@@ -118,19 +137,20 @@ class SqliteReads(SqlitePages):
         return None if row is None else counts_of(row)
 
     async def claims(self, now: Micros) -> LiveLook:
-        """Claims in force, and rows that need a recoverer."""
-        running = tuple(claim_of(row) for row in await self._all("claims_in_force"))
-        recovering = tuple(run_of(row) for row in await self._all("recovering_runs"))
-        wedged = tuple(RunId(row["run"]) for row in await self._all("wedged_runs"))
-        return LiveLook(now=now, running=running, recovering=recovering, wedged=wedged)
+        """Claims in force, and rows that need a recoverer, all at one moment: no run is in between."""
+
+        def look(rows: Rows) -> LiveLook:
+            running = tuple(claim_of(row) for row in rows("claims_in_force"))
+            recovering = tuple(run_of(row) for row in rows("recovering_runs"))
+            wedged = tuple(RunId(row["run"]) for row in rows("wedged_runs"))
+            return LiveLook(now=now, running=running, recovering=recovering, wedged=wedged)
+
+        return await self._snapshot(look)
 
     async def due_jobs(self, now: Micros, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
         """Jobs on time and jobs that are late, earliest first, and the pauses that concern them."""
 
-        def look(db: sqlite3.Connection) -> DueLook:
-            def rows(name: str, **values: object) -> list[Row]:
-                return db.execute(self._queries[name], values).fetchall()
-
+        def look(rows: Rows) -> DueLook:
             late_before = now - late_after
             late = rows("due_late", late_before=late_before, limit=max(0, late_limit))
             found = late + rows("due_on_time", now=now, late_before=late_before, limit=limit)
@@ -140,18 +160,29 @@ class SqliteReads(SqlitePages):
             return DueLook(
                 now=now,
                 jobs=jobs,
-                paused=tuple(PauseSpan(since=row["since"], until=row["lifted_at"]) for row in spans),
+                paused=tuple(pause_span_of(row, now) for row in spans),
                 pause_over=bool(rows("is_pause_over", now=now)[0]["over"]),
             )
 
-        found: DueLook = await self._read(look)
-        return found
+        return await self._snapshot(look)
 
     async def wake_after(self, after: Micros) -> Micros | None:
         """The earliest moment after `after` at which something could act by itself."""
         row = await self._one("next_wake", after=after)
         moment: Micros | None = None if row is None else row[0]
         return moment
+
+    async def _snapshot(self, look: Callable[[Rows], T]) -> T:
+        """What `look` makes of rows that were all there at one moment."""
+
+        def work(db: sqlite3.Connection) -> T:
+            db.execute(self._queries["begin_read"])
+            try:
+                return look(lambda name, /, **values: db.execute(self._queries[name], values).fetchall())
+            finally:
+                db.execute(self._queries["end_read"])
+
+        return await self._read(work)
 
     async def _all(self, name: str, **values: object) -> list[Row]:
         sql = self._queries[name]

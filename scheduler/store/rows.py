@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from scheduler.clock import Micros
 from scheduler.errors import Invalid
 from scheduler.model.definitions import decode
 from scheduler.model.items import Item, ItemState
@@ -30,6 +31,7 @@ from scheduler.model.runs import (
     Wish,
 )
 from scheduler.model.triggers import Manual, Schedule
+from scheduler.rules.planning import PauseSpan
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Peer
@@ -109,6 +111,12 @@ def pause_of(row: Row) -> Pause:
         since=row["since"],
         until=row["until"],
     )
+
+
+def pause_span_of(row: Row, now: Micros) -> PauseSpan:
+    """What a pause of all jobs has held so far."""
+    until = now if row["lifted_at"] is None else row["lifted_at"]
+    return PauseSpan(since=row["since"], until=until, words=pause_of(row).words)
 
 
 def run_of(row: Row) -> Run:

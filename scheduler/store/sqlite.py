@@ -34,11 +34,12 @@ from scheduler.store import (
     settling,
 )
 from scheduler.store.finishing import Decide
+from scheduler.store.integrity import Unchecked, mark_closed, mark_open
 from scheduler.store.itemstore import SqliteItemVerbs
 from scheduler.store.once import once
 from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
 from scheduler.store.reading import SqliteReads
-from scheduler.store.schema import load_queries, prepare, refusal
+from scheduler.store.schema import load_queries, prepare, refusal, refusal_of_place
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import (
     Cancelled,
@@ -67,12 +68,19 @@ FILE_NAME: Final = "schedulerd.db"
 PATIENCE: Final[Micros] = 5 * SECOND
 """How long a verb waits for a store that cannot commit; outcomes and signs of life wait for ever."""
 
+CHECK_FOR: Final[Micros] = 5 * SECOND
+"""How long a start looks for damage after an unclean stop; a single big table may take longer."""
+
 _BUSY_TIMEOUT_MS: Final = 1_000
+_LOG_LIMIT: Final = 16 << 20
+"""Bytes that the write-ahead log keeps once no reader needs more of it."""
+
 _WRITER_PRAGMAS: Final = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
     "PRAGMA wal_autocheckpoint = 1000",
+    f"PRAGMA journal_size_limit = {_LOG_LIMIT}",
 )
 _READER_PRAGMAS: Final = (
     f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
@@ -89,6 +97,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         writer_connection: ThreadConnection,
         reader: ThreadConnection,
         writer: Writer,
+        path: Path,
         queries: Mapping[str, str],
         clock: Clock,
         store_id: str,
@@ -97,6 +106,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         super().__init__(reader, queries)
         self._connections = (writer_connection, reader)
         self._writer = writer
+        self._path = path
         self._clock = clock
         self._store_id = store_id
         self._decide = decide
@@ -109,6 +119,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         *,
         on_trouble: Callable[[StoreUnavailable | None], None] = lambda _: None,
         on_commit: Callable[[Micros, int], None] = lambda _duration, _requests: None,
+        on_checked: Callable[[Unchecked], None] = lambda _: None,
         queries: Mapping[str, str] | None = None,
         decide: Decide = reconcile,
     ) -> SqliteStore:
@@ -117,6 +128,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         Args:
             on_trouble: called on the loop when a commit fails, and with None when commits work again.
             on_commit: called on the loop with the time of each commit and the number of its requests.
+            on_checked: called with what a check of the file came to, where it had not been closed in order.
             queries: the named SQL; the package's own unless a test weakens one to prove a guard.
             decide: `reconcile`, unless a test holds or weakens it.
 
@@ -125,7 +137,10 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
             StoreUnavailable: it cannot be opened now.
         """
         names = load_queries() if queries is None else queries
-        await asyncio.to_thread(prepare, path)
+        deadline = clock.monotonic() + CHECK_FOR
+        checked = await asyncio.to_thread(_opened, path, lambda: clock.monotonic() >= deadline)
+        if checked is not None:
+            on_checked(checked)
         connections: list[ThreadConnection] = []
         try:
             writer_connection = await ThreadConnection.connected(partial(_connect, path, _WRITER_PRAGMAS))
@@ -140,6 +155,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
             writer_connection=writer_connection,
             reader=reader,
             writer=Writer(writer_connection, names, clock, on_trouble, on_commit),
+            path=path,
             queries=names,
             clock=clock,
             store_id=store_id,
@@ -188,14 +204,41 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
     async def recover(self, claims: Sequence[ClaimSeen]) -> list[Run]:
         return await self._verb(lambda tx: leases.recover(tx, claims))
 
+    async def reattach(self, who: Claimant, run_id: RunId, claim: int) -> Grant | None:
+        return await self._verb(lambda tx: leases.reattach(tx, who, run_id, claim))
+
+    async def leave(self, who: Claimant, claims: Sequence[ClaimRef]) -> None:
+        await self._verb(lambda tx: leases.leave(tx, who, claims))
+
     async def next_wake(self, after: Micros) -> Micros | None:
         return await self.wake_after(after)
 
-    async def retentions(self, *, after: str, limit: int) -> list[Retention]:
-        return await self._verb(lambda tx: pruning.retentions(tx, after, limit))
+    async def surplus(
+        self, kept: Retention, *, after: str, limit: int
+    ) -> tuple[Sequence[RunId], JobId | None]:
+        names = self._queries
+        return await self._read(lambda db: pruning.surplus(db, names, kept, after, limit))
 
-    async def prune(self, retention: Retention, *, limit: int) -> list[RunId]:
-        return await self._verb(lambda tx: pruning.prune(tx, retention, limit))
+    async def prune(self, runs: Sequence[RunId]) -> int:
+        return await self._verb(lambda tx: pruning.prune(tx, runs))
+
+    async def pruned(self, *, limit: int) -> list[RunId]:
+        return [RunId(row["run"]) for row in await self._all("list_pruned", limit=limit)]
+
+    async def clear(self, runs: Sequence[RunId], *, limit: int) -> None:
+        await self._verb(lambda tx: pruning.clear(tx, runs, limit))
+
+    async def prune_records(self, before: Micros | None, *, limit: int) -> int:
+        return await self._verb(lambda tx: pruning.prune_records(tx, before, limit))
+
+    def log_size(self) -> int:
+        try:
+            return self._path.with_name(f"{self._path.name}-wal").stat().st_size
+        except OSError:
+            return 0
+
+    async def give_back(self) -> bool:
+        return await self._verb(pruning.give_back)
 
     async def set_problem(self, job_id: JobId, code: str | None, message: str | None) -> None:
         await self._verb(lambda tx: tx.execute("set_problem", id=job_id, code=code, message=message))
@@ -264,7 +307,18 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
 
     async def close(self) -> None:
         await self._writer.close(PATIENCE)
-        await _close_all(self._connections)
+        if await _close_all(self._connections):
+            await asyncio.to_thread(mark_closed, self._path)
+
+
+def _opened(path: Path, is_over: Callable[[], bool]) -> Unchecked | None:
+    """The file is there, as `prepare` makes it, and marked as open."""
+    checked = prepare(path, is_over)
+    try:
+        mark_open(path)
+    except OSError as error:
+        raise refusal_of_place(path, error) from error
+    return checked
 
 
 def _rearm_slice(stepped: Micros, after: str, tx: Transaction) -> str | None:
@@ -286,10 +340,13 @@ def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
     return db
 
 
-async def _close_all(connections: Sequence[ThreadConnection]) -> None:
-    """Every connection is closed and its thread ended, also where closing one fails."""
+async def _close_all(connections: Sequence[ThreadConnection]) -> bool:
+    """Every connection is closed and its thread ended, also where closing one fails; then False."""
+    in_order = True
     for connection in connections:
         try:
             await connection.close()
         except sqlite3.Error:
             connection.stop()
+            in_order = False
+    return in_order

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job, JobId, JobStatus
+from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Grant, Run, RunId, RunState, RunTrigger, SkipReason, new_run_id
-from scheduler.rules.planning import Occupancy, SkippedSpan, missed_span
-from scheduler.store.rows import run_of
+from scheduler.rules.planning import Occupancy, SkippedSpan, missed_span, unfired_spans
+from scheduler.store.rows import pause_span_of, run_of
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Claimant
 
@@ -75,7 +75,7 @@ def insert_run(  # noqa: PLR0913 - what differs between the ways a run comes to 
     under_pause: bool = False,
 ) -> Run | None:
     """The new row, claimed or queued; None if this fire time already made a run (I1)."""
-    changed = tx.execute(
+    row = tx.changed(
         "insert_run",
         id=run_id,
         job=job.id,
@@ -94,9 +94,9 @@ def insert_run(  # noqa: PLR0913 - what differs between the ways a run comes to 
         queued_at=tx.now,
         claimed_at=tx.now if claimed else None,
     )
-    if changed != 1:
+    if row is None:
         return None
-    run = live_run(tx, run_id)
+    run = run_of(row)
     if claimed:
         record_attempt(tx, run)
     return run
@@ -155,9 +155,10 @@ def tell_skipped(tx: Transaction, job: Job, span: SkippedSpan) -> None:
 def tell_unfired(
     tx: Transaction, job: Job, otherwise: SkipReason, note: str = "", *, until: Micros | None = None
 ) -> None:
-    """Fire times of the job that passed and that no look has found are told by one row (I13).
+    """Fire times of the job that passed and that no look has found are told (I13).
 
-    Those that a pause or disabling held back are told as such, those that were just due as `otherwise`.
+    Those that a pause (of the job, or of all) or disabling held back are told as such, by one row each; those
+    that were just due as `otherwise`.
 
     Args:
         until: the last moment that counts; by default now.
@@ -168,13 +169,14 @@ def tell_unfired(
         return
     schedule = job.definition.schedule
     last = max(first, schedule.last_fire(end) or first)
-    if job.status is JobStatus.PAUSED:
-        span = missed_span(schedule, first, last, SkipReason.PAUSED)
+    if job.pause is not None:
+        tell_skipped(tx, job, missed_span(schedule, first, last, SkipReason.PAUSED, job.pause.words))
     elif not job.enabled:
-        span = missed_span(schedule, first, last, SkipReason.DISABLED)
+        tell_skipped(tx, job, missed_span(schedule, first, last, SkipReason.DISABLED))
     else:
-        span = missed_span(schedule, first, last, otherwise, note)
-    tell_skipped(tx, job, span)
+        pauses = [pause_span_of(row, tx.now) for row in tx.all("global_spans_and_open", after=first)]
+        for span in unfired_spans(schedule, first, last, pauses, otherwise, note):
+            tell_skipped(tx, job, span)
 
 
 def one_skipped(reason: SkipReason, fire_time: Micros, note: str) -> SkippedSpan:

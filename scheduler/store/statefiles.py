@@ -14,7 +14,14 @@ from typing import Final
 from scheduler.errors import StoreRefused
 from scheduler.trust import foreign_hands
 
-FILES: Final = ("schedulerd.lock", "schedulerd.db", "schedulerd.db-wal", "schedulerd.db-shm")
+FILES: Final = (
+    "schedulerd.lock",
+    "schedulerd.db",
+    "schedulerd.db-wal",
+    "schedulerd.db-shm",
+    "schedulerd.db-open",
+    "schedulerd.db.restoring",
+)
 FOLDERS: Final = ("output",)
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from scheduler.clock import Micros
-from scheduler.model.items import BegunItem, FrozenItem, ItemState
+from scheduler.model.items import BegunItem, FrozenItem, ItemCounts, ItemState
 from scheduler.model.jobs import (
     Job,
     JobDefinition,
@@ -354,6 +354,7 @@ class Begun:
         stop: why they are fewer than wanted, or None.
         next_ready_at: when the next item that waits for another try may have it.
         paused: the job, where its budget has paused it now.
+        counts: how the items stood before these begins; None where that was not looked at.
     """
 
     items: tuple[BegunItem, ...] = ()
@@ -361,6 +362,7 @@ class Begun:
     message: str | None = None
     next_ready_at: Micros | None = None
     paused: Job | None = None
+    counts: ItemCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

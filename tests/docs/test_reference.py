@@ -43,6 +43,7 @@ _SECTIONS: Final = {
     "BudgetTable": ("What a batch may cost: [jobs.ID.budget]",),
     "SettingsTable": ("The daemon's own file: scheduler.toml",),
     "LogTable": ("[log]",),
+    "RetentionTable": ("[retention]",),
     "GroupTable": ("[groups.NAME]",),
     "ListenTable": ("[listen]",),
     "RolesTable": (),
@@ -63,6 +64,8 @@ _DERIVED: Final = {
     ("JobTable", "overdue_after"): "`late_after`",
     ("JobTable", "on_crash"): '`"record"`',
     ("SettingsTable", "timezone"): "the machine's",
+    ("JobTable", "keep_runs"): "`retention.runs_per_job`",
+    ("RetentionTable", "runs_per_job"): "all",
     ("ListenTable", "socket"): "the runtime directory",
     ("ListenTable", "group"): "the daemon's",
 }

@@ -506,3 +506,33 @@ async def test_a_job_that_moved_to_another_file_is_not_changed(desk: Desk) -> No
     assert (after.revision, after.definition_revision) == (before.revision, before.definition_revision)
     assert not isinstance(operated, Exception)
     assert not operated.changed
+
+
+async def test_a_delay_job_put_back_waits_for_no_run_of_the_job_before(desk: Desk, clock: FakeClock) -> None:
+    """I7: the old run's end does not touch the new job, so a resume must not leave its next fire to it."""
+    await desk.add(make_definition(delay=HOUR))
+    old = await desk.fired()
+    await desk.pause()
+    await desk.remove()
+    await desk.add(make_definition(delay=HOUR))
+
+    await desk.resume()
+    await desk.finish(old)
+
+    assert (await desk.job()).next_fire_at == clock.now() + HOUR
+
+
+async def test_a_job_put_back_does_not_count_runs_of_the_job_before(desk: Desk) -> None:
+    """I7: `max_runs` of the new job is not used up by a run whose end it will never see."""
+    definition = make_definition(max_runs=2, overlap="allow", max_running=3)
+    await desk.add(definition)
+    old = await desk.fired()
+    await desk.remove()
+    await desk.add(definition)
+
+    runs = [await desk.fired(), await desk.fired()]
+    for run in (old, *runs):
+        await desk.finish(run)
+
+    job = await desk.job()
+    assert (job.status, job.fires_done) == (JobStatus.COMPLETED, 2)

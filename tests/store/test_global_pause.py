@@ -296,7 +296,43 @@ async def test_the_look_knows_only_pauses_that_matter(desk: Desk, clock: FakeClo
 
     look = await desk.store.due(limit=10, late_after=MINUTE, late_limit=10)
 
-    assert look.paused == (PauseSpan(since=began, until=clock.now()),)
+    words = f"paused by {desk.peer} (reason operator)"
+    assert look.paused == (PauseSpan(since=began, until=clock.now(), words=words),)
+
+
+@pytest.mark.parametrize("verb", ["edit", "remove"])
+async def test_slots_that_it_holds_stay_its_own_when_the_job_is_edited_or_removed(
+    desk: Desk, clock: FakeClock, verb: str
+) -> None:
+    """I13: what was due before it is told as edited, what it holds as held by it, with who and why."""
+    await desk.add(make_definition())
+    clock.move(MINUTE + SECOND)
+    await pause_all(desk, note="moving house")
+    clock.move(2 * MINUTE)
+
+    if verb == "edit":
+        await desk.edit(make_definition(every=HOUR))
+    else:
+        await desk.remove()
+
+    told = [
+        (run.reason, run.count, run.message)
+        for run in reversed(await desk.store.runs(before=None, limit=10, job=JOB))
+    ]
+    assert [(reason, count) for reason, count, _ in told] == [("edited", 1), ("global_pause", 2)]
+    assert told[1][2] == f"all jobs were paused by {desk.peer} (reason operator): moving house"
+
+
+async def test_the_skip_row_of_a_pause_says_who_and_why(desk: Desk, clock: FakeClock) -> None:
+    """Whoever reads it months later learns the operator's words; the pause itself is long gone."""
+    await desk.add(make_definition())
+    await desk.pause(note="quota used up")
+    clock.move(2 * MINUTE)
+
+    await desk.resume()
+
+    [told] = await desk.store.runs(before=None, limit=10, job=JOB)
+    assert told.message == f"paused by {desk.peer} (reason operator): quota used up"
 
 
 async def test_its_own_trigger_is_none_of_a_catch_up(desk: Desk, clock: FakeClock) -> None:

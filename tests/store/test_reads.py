@@ -48,6 +48,18 @@ async def test_jobs_are_found_by_status_group_label_and_words(desk: Desk) -> Non
     assert await found(status="active", search="nightly") == ["a", "b-nightly"]
 
 
+async def test_jobs_that_are_due_next_are_told_in_their_order(desk: Desk) -> None:
+    """Those that are paused, disabled or gone are due at no time."""
+    for number, name in enumerate(["late", "paused", "early", "off", "gone"]):
+        await desk.add(make_definition(name, at=START + (10 - number) * HOUR, enabled=name != "off"))
+    await desk.pause(JobId("paused"))
+    await desk.remove(JobId("gone"))
+
+    due = {name: (await desk.store.job(JobId(name))).job.due_at for name in ("early", "late")}
+    assert list((await desk.store.next_fires(10)).items()) == list(due.items())
+    assert list(await desk.store.next_fires(1)) == ["early"]
+
+
 async def test_a_job_shows_its_last_and_its_live_runs(desk: Desk) -> None:
     """The last run is the newest executed one, skips do not hide it."""
     await desk.add(make_definition(overlap="queue", queue_limit=1))

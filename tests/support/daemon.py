@@ -79,7 +79,7 @@ class Daemon:
         self.process: Process | None = None
         self._lives = 0
         self._env = dict(env or {})
-        self._fresh = fresh or bool(env)
+        self._fresh = fresh
         (self.folder / "jobs.d").mkdir()
         (self.folder / "handlers.py").write_text(handlers)
         self.write(jobs)
@@ -114,7 +114,7 @@ class Daemon:
         self._lives += 1
         flags = ["--config", str(self.config), "--state", str(self.state), "--socket", str(self.socket)]
         with self._log_file().open("wb") as out, self._error_file().open("wb") as errors:
-            if self._fresh:
+            if self._fresh or self._env:
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "scheduler.daemon", *flags],
                     stdin=subprocess.DEVNULL,

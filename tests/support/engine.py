@@ -151,7 +151,14 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.under_way = 0
+        self.is_blocked: Callable[[], bool] = lambda: False
+        """Calls under way wait for the fake clock: nothing comes of them before time passes."""
         self.fail: dict[str, BaseException] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is going on in the store."""
+        return self.under_way > 0 and not self.is_blocked()
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._store, name)
@@ -210,8 +217,8 @@ class Bench:
                 if self.timer.at is not None and self.timer.at <= self.clock.now():
                     self.timer.at = None
                     self.engine.wake()
-                await asyncio.sleep(0 if self.store.under_way == 0 else 0.0005)
-                quiet = quiet + 1 if self.store.under_way == 0 else 0
+                await asyncio.sleep(0.0005 if self.store.is_busy else 0)
+                quiet = 0 if self.store.is_busy else quiet + 1
         for task in self.tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise AssertionError("a loop of the engine broke") from task.exception()
@@ -272,7 +279,7 @@ async def bench(
     clock = clock or FakeClock(START)
     async with sqlite_store(folder / "store.db", clock) as real:
         await pragma(real, "synchronous = OFF")  # what is tested here is not whether a disk keeps its word
-        made = _assemble(real, clock, start_rate, heartbeat, drain_timeout, claimant)
+        made = assemble(real, clock, start_rate, heartbeat, drain_timeout, claimant)
         try:
             if started:
                 await made.start()
@@ -295,19 +302,20 @@ async def _end(made: Bench) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _assemble(
+def assemble(
     real: Store,
     clock: FakeClock,
     start_rate: float,
     heartbeat: Micros,
     drain_timeout: Micros,
     claimant: dict[str, Any],
+    scripted: ScriptedExecutor | None = None,
 ) -> Bench:
     """Wired as `scheduler.service` does it."""
     store: Any = Watched(real)
     who = make_claimant(**claimant)
     log, metrics = ToldLog(), Metrics()
-    executor, undertaker, timer = ScriptedExecutor(), Undertaken(), FakeTimer()
+    executor, undertaker, timer = scripted or ScriptedExecutor(), Undertaken(), FakeTimer()
     engine: Engine | None = None
 
     def wake() -> None:

@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from scheduler.daemon import main
-
 _LONGEST: Final = 1 << 20
 _POLL: Final = 0.005
 _MOST_FDS: Final = 1 << 20
@@ -41,14 +39,25 @@ class Nursery:
         atexit.register(self.close)
 
     def daemon(
-        self, flags: Sequence[str], *, out: BinaryIO, errors: BinaryIO, env: Mapping[str, str]
+        self,
+        flags: Sequence[str],
+        *,
+        out: BinaryIO,
+        errors: BinaryIO,
+        env: Mapping[str, str],
+        door: str = "scheduler.daemon",
     ) -> Nursling:
-        """A `schedulerd` with these flags, its stdin at an end, in a session of its own."""
-        order = json.dumps({"flags": list(flags), "env": dict(env), "cwd": str(Path.cwd())}).encode()
+        """A `schedulerd` with these flags, its stdin at an end, in a session of its own.
+
+        Args:
+            door: the module whose `main` is called with the flags.
+        """
+        told = {"flags": list(flags), "env": dict(env), "cwd": str(Path.cwd()), "door": door}
+        order = json.dumps(told).encode()
         socket.send_fds(self._socket, [order], [out.fileno(), errors.fileno()])
-        while "pid" not in (told := self._told()):
-            self._ends[told["ended"]] = told["status"]
-        return Nursling(told["pid"], self)
+        while "pid" not in (answer := self._told()):
+            self._ends[answer["ended"]] = answer["status"]
+        return Nursling(answer["pid"], self)
 
     def end_of(self, pid: int) -> int | None:
         """The exit code of a child, minus its signal where one killed it; None while it lives."""
@@ -184,9 +193,10 @@ def _live(order: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     time.tzset()
-    main(order["flags"])
+    importlib.import_module(order["door"]).main(order["flags"])
 
 
 if __name__ == "__main__":
-    importlib.import_module("scheduler.process")  # what a daemon imports on its way
+    for module in ("scheduler.daemon", "scheduler.process"):  # what a daemon imports on its way
+        importlib.import_module(module)
     _live(_serve(socket.socket(fileno=int(sys.argv[1]))))

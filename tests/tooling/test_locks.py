@@ -15,6 +15,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 LOCKS = ["requirements.lock", "requirements-dev.lock"]
+SITE = "requirements-docs.lock"
+AUDIT = "requirements-audit.lock"
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
@@ -66,7 +68,7 @@ def test_a_lock_is_complete_for_every_python(lock: str, requirements: list[str],
     assert not faults
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, SITE, AUDIT])
 def test_a_lock_holds_pins_and_hashes_only(lock: str) -> None:
     """A lock is made of exact versions with sha256 hashes: no option, no address, no path."""
     text = (ROOT / lock).read_text()
@@ -81,8 +83,9 @@ def test_a_lock_holds_pins_and_hashes_only(lock: str) -> None:
     assert len(re.findall(r"== ?\S+ \\\n    --hash", text)) == len(locked(lock))
 
 
-def test_both_locks_agree() -> None:
-    """Tests run with the very versions that the daemon runs with."""
-    runtime, dev = (locked(lock) for lock in LOCKS)
+def test_the_locks_agree() -> None:
+    """Tests run with the very versions that the daemon runs with, and the site is made with them."""
+    runtime, dev, site = (locked(lock) for lock in [*LOCKS, SITE])
 
     assert {name: dev.get(name) for name in runtime} == runtime
+    assert {name: site.get(name) for name in runtime} == runtime

@@ -64,9 +64,10 @@ def test_every_verb_has_a_manual_page_that_says_its_options() -> None:
     """The pages are the help."""
     pages = dict(script("manpages").pages())
 
-    assert {"schedctl", "schedctl-list", "schedctl-skip-next", "schedctl-import"} <= set(pages)
-    assert "\\-\\-json" in pages["schedctl-list"]
-    assert "\\-\\-system" in pages["schedctl-import"]
+    assert {"schedctl.1", "schedctl-list.1", "schedctl-skip-next.1", "schedctl-import.1"} <= set(pages)
+    assert "\\-\\-json" in pages["schedctl-list.1"]
+    assert "\\-\\-system" in pages["schedctl-import.1"]
+    assert "\\-\\-check" in pages["schedulerd.8"]
     for name, text in pages.items():
         assert text.startswith(".TH"), name
         assert ".SH NAME\n" in text
@@ -76,7 +77,7 @@ def test_every_verb_has_a_manual_page_that_says_its_options() -> None:
 def test_the_manual_pages_are_sound_roff(tmp_path: Path) -> None:
     """Groff reads each without a warning."""
     for name, text in script("manpages").pages():
-        page = tmp_path / f"{name}.1"
+        page = tmp_path / name
         page.write_text(text)
         done = subprocess.run(
             ["groff", "-man", "-Tutf8", "-ww", "-z", page], capture_output=True, text=True, check=False

@@ -17,6 +17,7 @@ NAMES = {
     "scheduler_non_runs",
     "scheduler_job_runs",
     "scheduler_job_last_success_timestamp_seconds",
+    "scheduler_job_next_fire_timestamp_seconds",
     "scheduler_overdue_jobs",
     "scheduler_recoveries",
     "scheduler_fenced_writes",
@@ -24,6 +25,7 @@ NAMES = {
     "scheduler_lease_renewals",
     "scheduler_store_commit_seconds",
     "scheduler_store_commit_batch",
+    "scheduler_log_lines_lost",
     "scheduler_loop_lag_seconds",
 }
 
@@ -136,6 +138,36 @@ def test_jobs_beyond_the_limit_are_told_together_and_removed_ones_leave_nothing(
     metrics.job_removed("job-0")
     metrics.job_ran("job-new", "failed", "exit_code", SECOND)
     assert samples(metrics)["scheduler_job_runs_total{job=job-new}{reason=exit_code}{state=failed}"] == 1
+
+
+def next_fires(metrics: Metrics) -> dict[str, float]:
+    name = "scheduler_job_next_fire_timestamp_seconds"
+    found = samples(metrics).items()
+    return {key.removeprefix(f"{name}{{job=")[:-1]: value for key, value in found if key.startswith(name)}
+
+
+def test_the_next_fire_of_each_job_is_the_latest_look() -> None:
+    """A job that is not due any more has no series, nor has one that was removed."""
+    metrics = Metrics()
+
+    metrics.next_fires_known({"a": 7 * SECOND, "b": 8 * SECOND, "c": 9 * SECOND})
+    metrics.next_fires_known({"b": 80 * SECOND, "c": 9 * SECOND})
+    metrics.job_removed("c")
+
+    assert next_fires(metrics) == {"b": 80}
+
+
+def test_of_more_jobs_than_have_names_the_earliest_fire_is_told_as_other() -> None:
+    """The number of series stays bounded, and a job that has none gives its place to another."""
+    metrics = Metrics()
+
+    metrics.next_fires_known({f"job-{number}": number * SECOND for number in range(JOB_LIMIT + 5)})
+    assert len(next_fires(metrics)) == JOB_LIMIT + 1
+    assert next_fires(metrics)["other"] == JOB_LIMIT
+
+    metrics.next_fires_known({})
+    metrics.next_fires_known({"new": SECOND})
+    assert next_fires(metrics) == {"new": 1}
 
 
 def test_two_daemons_in_one_process_count_apart() -> None:

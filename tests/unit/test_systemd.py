@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.clock import SECOND, SystemClock
-from scheduler.systemd import Notifier, listen_fds, watchdog_interval
+from scheduler.systemd import Notifier, listen_fds, service_group, watchdog_interval
 
 
 class Manager:
@@ -206,3 +206,9 @@ except ConfigError as error:
 
     assert out.startswith("LISTEN_FDS announces a socket at descriptor 3, but none is open there (Bad file")
     assert "LISTEN_PID" in out.split("|")[1]
+
+
+def test_only_the_main_process_of_a_service_has_a_group_of_its_own() -> None:
+    """A daemon that was started by hand shares its group with who started it, so it counts as none."""
+    assert service_group({}) is None
+    assert service_group({"SYSTEMD_EXEC_PID": str(os.getpid() + 1)}) is None

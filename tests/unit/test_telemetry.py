@@ -35,7 +35,8 @@ daemon_draining daemon_stopped config_reloaded config_rejected job_added job_cha
 job_resumed job_completed job_failed fire_skipped run_claimed run_started run_progressed run_succeeded
 run_partial run_failed run_cancelled run_crashed run_interrupted run_retrying run_held run_fenced
 run_recovering run_recovered run_resumed run_requeued run_stuck loop_blocked job_broken lease_lost item_done
-item_failed item_unknown pause_preserved clock_stepped store_unavailable store_recovered request_denied
+item_failed item_unknown pause_preserved clock_stepped store_unavailable store_recovered
+store_checked store_log_grew request_denied
 job_overdue alert_undelivered
 """
 

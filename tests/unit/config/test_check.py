@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.config.check import check
+from scheduler.config.check import check, examine
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,3 +56,15 @@ def test_flags_count_as_for_the_daemon(config: Path, tmp_path: Path) -> None:
 
     assert {fault.job for fault in check(config, {}, jobs=[other])} == {"x"}
     assert [fault.file for fault in check(config, {})] == [str(tmp_path / "jobs.d")]
+
+
+def test_what_may_surprise_is_a_note_and_no_fault(config: Path) -> None:
+    """A cron expression that is sound but may not do as it was meant is named with its job and file."""
+    file = config.parent / "jobs.d" / "a.toml"
+    file.write_text('[jobs.a]\ncron = "0 0 13 * 5"\nshell = "true"\n')
+
+    found = examine(config, {})
+
+    (note,) = found.notes
+    assert (list(found.faults), note.job, note.key, note.file) == ([], "a", "cron", str(file))
+    assert "either one is enough" in note.message

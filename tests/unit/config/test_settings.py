@@ -153,7 +153,7 @@ def test_all_faults_are_told_at_once_with_their_places(file: Path) -> None:
     """File faults have their line, those of the environment the variable's name."""
     found = refused(
         file,
-        'max_running = "8"\nmax_runing = 8\nretention = { age = "30d" }\n[log]\nlevel = "verbose"\n'
+        'max_running = "8"\nmax_runing = 8\nretention = { age = "month" }\n[log]\nlevel = "verbose"\n'
         '[groups.a]\nmax_running = 0\n[calendars]\nbad = ["2026-12-24", "christmas"]\n',
         SCHEDULER_TIMEZONE="Europe/Berln",
         SCHEDULER_LEASE="soon",
@@ -162,7 +162,7 @@ def test_all_faults_are_told_at_once_with_their_places(file: Path) -> None:
     assert {(fault.key, fault.line, fault.file is None) for fault in found} == {
         ("max_running", 1, False),
         ("max_runing", 2, False),
-        ("retention", 3, False),
+        ("retention.age", 3, False),
         ("log.level", 5, False),
         ("groups.a.max_running", 7, False),
         ("calendars.bad[1]", 9, False),
@@ -195,7 +195,8 @@ def test_all_faults_are_told_at_once_with_their_places(file: Path) -> None:
         ("jobs = [5]", "jobs[0]", "text in quotes"),
         ('jobs = ["a\\u0000"]', "jobs[0]", "control character"),
         ("listen = { port = 80 }", "listen.port", "socket"),
-        ("retention = {}", "retention", "not supported yet"),
+        ("retention = { runs_per_job = 0 }", "retention.runs_per_job", "at least 1"),
+        ("retention = { days = 3 }", "retention.days", "age"),
     ],
 )  # fmt: skip
 def test_a_faulty_value_is_named_with_what_to_write(file: Path, text: str, key: str, words: str) -> None:

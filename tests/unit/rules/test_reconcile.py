@@ -441,19 +441,20 @@ def test_what_moves_a_delay_job(
     assert (write.sets_next, write.next_fire_at) == ((True, NOW + HOUR) if moves else (False, None))
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
 @pytest.mark.parametrize("crashes", [0, 1, 2, 3])
 def test_max_crashes_pauses_at_its_number(limit: int, crashes: int) -> None:
-    """The crash that reaches the number pauses, also one beyond it, and none below."""
+    """The crash that reaches the number pauses, also one beyond it, and none below; 0 means never."""
     job = make_job(definition=make_definition(max_crashes=limit), crashes=crashes)
 
     write = decide(Ending.CRASHED, run=make_run(state=RunState.RECOVERING), job=job).job
 
     assert write is not None
+    pauses = 0 < limit <= crashes + 1
     assert write.crashes == crashes + 1
-    assert (write.status is JobStatus.PAUSED) is (crashes + 1 >= limit)
-    assert (write.pause_reason is PauseReason.CRASHES) is (crashes + 1 >= limit)
-    assert write.sets_next is (crashes + 1 >= limit)
+    assert (write.status is JobStatus.PAUSED) is pauses
+    assert (write.pause_reason is PauseReason.CRASHES) is pauses
+    assert write.sets_next is pauses
 
 
 @pytest.mark.parametrize(

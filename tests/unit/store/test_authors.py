@@ -37,6 +37,7 @@ SPEAKS_FOR = {
     "requeue_run": OPERATOR,
     "settle_run": OPERATOR,
     "choose_items": OPERATOR,
+    "follow_choice": OPERATOR,  # the worker carries out what an operator has chosen
     # engine
     "move_job": ENGINE,
     "set_next_fire": ENGINE,
@@ -49,6 +50,8 @@ SPEAKS_FOR = {
     "renew_claims": ENGINE,
     "take_for_recovery": ENGINE,
     "claim_run": ENGINE,
+    "reattach_run": ENGINE,
+    "leave_run": ENGINE,
     "expire_run": ENGINE,
     "extend_skip": ENGINE,
     # attempts

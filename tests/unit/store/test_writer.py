@@ -434,7 +434,8 @@ async def test_a_hopeless_error_is_told_at_once(path: Path, clock: FakeClock, tr
     queries = {**load_queries(), "begin": "SELECT * FROM nothing_of_that_name"}
     async with writing(path, clock, trouble, queries) as desk:
         outcome = desk.submitted(desk.note("outcome"), None)
-        verb = desk.submitted(desk.note("verb"))  # both in line before the writer looks: it sleeps after its error
+        # Both are in line before the writer looks: after its error it sleeps until the clock is moved.
+        verb = desk.submitted(desk.note("verb"))
         with pytest.raises(StoreUnavailable, match="nothing_of_that_name"):
             await verb
         assert not outcome.done()

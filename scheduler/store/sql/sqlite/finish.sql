@@ -7,12 +7,13 @@ SELECT * FROM runs WHERE id = :id;
 SELECT * FROM jobs WHERE id = :id;
 
 -- name: other_scheduled_runs
--- Other runs of the job's trigger that are on their way.
+-- Other runs of the job's trigger that are on their way; those of the job before a removal are not its own.
 SELECT count(*) FROM runs
 WHERE job = :job
   AND id <> :id
   AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
-  AND trigger IN ('schedule', 'catch_up');
+  AND trigger IN ('schedule', 'catch_up')
+  AND added_revision = (SELECT added_revision FROM jobs WHERE id = :job);
 
 -- name: finish_run
 -- The outcome, if claim and state are still those that the writer named (I3).
@@ -32,7 +33,8 @@ SET state       = :state,
     pid_ticks   = NULL
 WHERE id = :id
   AND claim = :claim
-  AND state = :expects;
+  AND state = :expects
+RETURNING *;
 
 -- name: finish_attempt
 -- How the claim's execution ended.
@@ -55,7 +57,8 @@ SET failures   = :failures,
     fires_done = :fires_done
 WHERE id = :id
   AND revision = :seen_revision
-  AND added_revision = :added_revision;
+  AND added_revision = :added_revision
+RETURNING *;
 
 -- name: end_job
 -- `completed` or `failed`: wins over a pause (I5).

@@ -29,7 +29,8 @@ WHERE id = :id
   AND removed_at IS NULL
   AND next_fire_at = :seen_fire_at
   AND revision = :seen_revision
-  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL);
+  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
+RETURNING *;
 
 -- name: set_next_fire
 -- The next slot of a job that may fire, where its schedule has one.
@@ -59,11 +60,15 @@ WHERE id = :id
 SELECT * FROM jobs WHERE due_at IS NOT NULL AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: occupancy
--- Live, recovering and queued runs of a job; scheduled ones of them for `max_runs`.
+-- Live, recovering and queued runs of a job; scheduled ones of this incarnation for `max_runs`.
 SELECT count(*) FILTER (WHERE state <> 'queued')                       AS live,
        count(*) FILTER (WHERE state = 'recovering')                    AS recovering,
        count(*) FILTER (WHERE state = 'queued')                        AS queued,
-       count(*) FILTER (WHERE trigger IN ('schedule', 'catch_up') AND job_counted = 0) AS scheduled
+       count(*) FILTER (
+           WHERE trigger IN ('schedule', 'catch_up')
+             AND job_counted = 0
+             AND added_revision = (SELECT added_revision FROM jobs WHERE id = :job)
+       )                                                               AS scheduled
 FROM runs
 WHERE job = :job
   AND state IN ('queued', 'running', 'recovering', 'waiting', 'held');
@@ -104,7 +109,8 @@ VALUES (
     :id, :job, :trigger, :state, :fire_time, :generation, :args, :under_pause, :solo, :added_revision,
     :definition_revision, :claim, :owner, :lease_until, :queued_at, :claimed_at, :claimed_at, :claimed_at
 )
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING *;
 
 -- name: insert_attempt
 -- The execution that a claim stands for.

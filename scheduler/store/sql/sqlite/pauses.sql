@@ -4,7 +4,13 @@ SELECT id, mode, by, note, since, until FROM global_pauses WHERE lifted_at IS NU
 
 -- name: global_spans
 -- Pauses of all jobs that ended at or after a moment, oldest first.
-SELECT since, lifted_at FROM global_pauses WHERE lifted_at >= :after ORDER BY since;
+SELECT mode, by, note, since, until, lifted_at FROM global_pauses WHERE lifted_at >= :after ORDER BY since;
+
+-- name: global_spans_and_open
+-- The same, and the one that holds now.
+SELECT mode, by, note, since, until, lifted_at FROM global_pauses
+WHERE lifted_at >= :after OR lifted_at IS NULL
+ORDER BY since;
 
 -- name: begin_global_pause
 -- All jobs are paused; no job's row is touched.

@@ -1,31 +1,85 @@
--- name: jobs_with_retention
--- Jobs that keep only so many executed runs, in slices.
-SELECT id, json_extract(definition, '$.keep_runs') AS keep_runs FROM jobs
-WHERE json_extract(definition, '$.keep_runs') IS NOT NULL
-  AND id > :after
+-- name: jobs_after
+-- A slice of the jobs, removed ones too, with what each wants kept.
+SELECT id, json_extract(definition, '$.keep_runs') AS keep_runs
+FROM jobs
+WHERE id > :after
 ORDER BY id
 LIMIT :limit;
 
--- name: prunable_runs
+-- name: surplus_runs
 -- Executed runs of a job beyond the newest :keep, oldest first: ended, and without an item that is unknown.
-SELECT seq, id FROM runs
+SELECT id
+FROM runs
 WHERE job = :job
+  AND state <> 'skipped'
   AND seq < (SELECT seq FROM runs WHERE job = :job AND state <> 'skipped' ORDER BY seq DESC LIMIT 1 OFFSET :keep - 1)
   AND state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted')
   AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = runs.id AND items.state = 'unknown')
 ORDER BY seq
 LIMIT :limit;
 
+-- name: rows_by_age
+-- The rows of a job from the oldest on, each with the moment that its age counts from; read as far as they are old.
+SELECT
+    id,
+    max(coalesce(finished_at, 0), coalesce(fire_time_last, 0)) AS ended_at,
+    state = 'skipped'
+    OR (
+        state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted')
+        AND seq < (SELECT max(seq) FROM runs AS newer WHERE newer.job = :job AND newer.state <> 'skipped')
+        AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = runs.id AND items.state = 'unknown')
+    ) AS may_go
+FROM runs
+WHERE job = :job
+ORDER BY seq;
+
 -- name: delete_run
--- A run leaves the history, if it is still one that has ended.
+-- A run leaves the history, if it is still one that has ended and has no item that is unknown, or a skip.
 DELETE FROM runs
-WHERE seq = :seq
-  AND state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted');
+WHERE id = :id
+  AND state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted', 'skipped')
+  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = :id AND items.state = 'unknown');
 
 -- name: delete_attempts
 -- Its attempts go with it.
 DELETE FROM attempts WHERE run = :run;
 
+-- name: note_pruned
+-- What else belongs to it is still there.
+INSERT INTO pruned (run) VALUES (:run);
+
+-- name: list_pruned
+-- Runs that have left the history, and of which something may be left.
+SELECT run FROM pruned ORDER BY run LIMIT :limit;
+
 -- name: delete_items
--- Its items go with it.
-DELETE FROM items WHERE run = :run;
+-- Its items go, a bounded number at a time.
+DELETE FROM items
+WHERE run = :run
+  AND seq IN (SELECT seq FROM items WHERE run = :run ORDER BY seq LIMIT :limit);
+
+-- name: forget_pruned
+-- Nothing is left of it.
+DELETE FROM pruned
+WHERE run = :run
+  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = :run);
+
+-- name: delete_audit
+-- The oldest entries of the audit go by age, a bounded number at a time.
+DELETE FROM audit
+WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT :limit)
+  AND at < :before;
+
+-- name: delete_changes
+-- Of the sequence of changes the newest ten thousand stay, for whoever polls it.
+DELETE FROM changes
+WHERE seq IN (SELECT seq FROM changes ORDER BY seq LIMIT :limit)
+  AND seq <= (SELECT max(seq) FROM changes) - 10000;
+
+-- name: page_counts
+-- Pages of the file, and those of them that nothing stands on.
+SELECT page_count AS pages, freelist_count AS free FROM pragma_page_count, pragma_freelist_count;
+
+-- name: give_back_page
+-- One free page goes back to the file system; what stands at the end moves into it.
+PRAGMA incremental_vacuum(1);

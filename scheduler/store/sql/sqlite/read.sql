@@ -42,6 +42,14 @@ WHERE id > :after
 ORDER BY id
 LIMIT :limit;
 
+-- name: next_fires
+-- Jobs that fire next, in their order.
+SELECT id, due_at FROM jobs
+WHERE due_at IS NOT NULL
+  AND removed_at IS NULL
+ORDER BY due_at
+LIMIT :limit;
+
 -- name: last_runs
 -- The newest executed run of each of these jobs.
 SELECT runs.* FROM json_each(:jobs) AS wanted

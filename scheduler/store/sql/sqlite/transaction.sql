@@ -10,6 +10,14 @@ COMMIT;
 -- Nothing since `begin` happened.
 ROLLBACK;
 
+-- name: begin_read
+-- What is read until `end_read` was all there at one moment.
+BEGIN;
+
+-- name: end_read
+-- Reads see what is newest again.
+ROLLBACK;
+
 -- name: savepoint
 -- What follows stands or falls alone.
 SAVEPOINT request;

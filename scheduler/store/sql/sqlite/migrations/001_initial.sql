@@ -55,6 +55,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_due ON jobs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX jobs_pause_until ON jobs (pause_until) WHERE pause_until IS NOT NULL;
 CREATE INDEX jobs_group ON jobs (group_name) WHERE group_name IS NOT NULL;
+-- A page of jobs by status finds its rows without reading the others.
+CREATE INDEX jobs_status ON jobs (status) WHERE removed_at IS NULL;
 
 CREATE TABLE runs (
     seq                 INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -99,7 +101,7 @@ CREATE TABLE runs (
     unknown             INTEGER,                                 -- A
     progress_message    TEXT,                                    -- A
     items_total         INTEGER,                                 -- A items of a batch; NULL until the list is whole
-    items_chosen        INTEGER NOT NULL DEFAULT 0,              -- O 1: only items with a ready_at are to be begun
+    items_chosen        INTEGER NOT NULL DEFAULT 0,              -- O which items are to be begun (model.items.Chosen)
     items_in_a_row      INTEGER NOT NULL DEFAULT 0,              -- A items failed since the last one done
     spent               INTEGER NOT NULL DEFAULT 0,              -- A cost of the items in millionths
     CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
@@ -118,6 +120,8 @@ CREATE INDEX runs_history ON runs (job, seq);
 -- Batch runs that ended with items nobody knows the outcome of, or that were not begun.
 CREATE INDEX runs_unsettled ON runs (job) WHERE items_total IS NOT NULL AND done + failed < items_total;
 CREATE INDEX runs_last ON runs (job, seq) WHERE state <> 'skipped';
+-- A page of runs by state finds its rows without reading the others.
+CREATE INDEX runs_state ON runs (state, seq);
 
 -- One row per claim.
 CREATE TABLE attempts (
@@ -206,3 +210,22 @@ CREATE TABLE changes (
     kind TEXT NOT NULL,
     id   TEXT NOT NULL
 ) STRICT;
+
+-- Answers to requests that carried a key, written in the transaction of their effect; kept for a day.
+CREATE TABLE answers (
+    uid     INTEGER NOT NULL,
+    key     TEXT    NOT NULL,
+    request TEXT    NOT NULL,              -- digest of method, target and body
+    at      INTEGER NOT NULL,
+    status  INTEGER NOT NULL,
+    headers TEXT    NOT NULL,              -- JSON
+    body    TEXT    NOT NULL,
+    PRIMARY KEY (uid, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX answers_at ON answers (at);
+
+-- Runs that have left the history, until what belongs to them (output on disk, items) has gone too.
+CREATE TABLE pruned (
+    run TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
