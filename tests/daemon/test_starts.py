@@ -38,8 +38,8 @@ def test_second_daemon_on_the_same_state_ends_with_a_clear_line() -> None:
     """I1: the second one exits 1, names the first by its pid, and the first goes on undisturbed."""
     with Daemon(_JOBS, fresh=True) as daemon:
         first, pid = daemon.process, daemon.pid
-        assert daemon.launch().wait(PATIENCE) == 1
+        second, daemon.process = daemon.launch(), first
+        assert second.wait(PATIENCE) == 1
         assert f"another schedulerd (pid {pid}) serves the state directory" in daemon.complaint()
         assert "Traceback" not in daemon.complaint()
-        daemon.process = first
         assert daemon.get("/v1/status")["pid"] == pid
