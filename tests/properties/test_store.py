@@ -8,6 +8,7 @@ terminal rows that stay, a pause that nothing but its resume lifts, and no job t
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -27,7 +28,7 @@ from scheduler.model.runs import LIVE, TERMINAL, Grant, OwnerId, Run, RunId, Run
 from scheduler.model.triggers import Schedule
 from scheduler.rules.planning import FirePlan, plan_fire
 from scheduler.rules.reconcile import SCHEDULED, Ending, Standing
-from scheduler.rules.recovery import ClaimSeen
+from scheduler.rules.recovery import ClaimSeen, OwnerState, should_release
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
 from scheduler.store.values import ClaimRef, Missed
 from tests.support.builders import make_claimant, make_definition
@@ -72,6 +73,9 @@ class Daemon:
     recovering: list[Run] = field(default_factory=list)
     plans: list[FirePlan] = field(default_factory=list)
     seen: tuple[ClaimSeen, ...] = ()
+    is_frozen: bool = False
+    lost: set[RunId] = field(default_factory=set)
+    """Claims that the other one took while this one was frozen; it does not know yet."""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,13 @@ class Truth:
                 found.add(slot)
                 slot = schedule.next_fire(slot)
         return sorted(found)
+
+
+def _is_over(seen: ClaimSeen, now: Micros) -> bool:
+    """A daemon elsewhere, of which nothing is known, has lost this claim."""
+    return should_release(
+        seen, OwnerState.UNKNOWN, now, known=False, beats_unknown=0, lease=make_claimant().lease
+    )
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -174,29 +185,29 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=daemons)
     def tick(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         for fired in self.do(daemon.desk.tick()):
             self.take(daemon, list(fired.grants))
         self.take(daemon, self.do(daemon.desk.claim()))
 
     @rule(which=daemons)
     def plan_for_later(self, which: int) -> None:
-        desk = self.daemons[which].desk
+        desk = self.awake(which).desk
         look = self.do(desk.store.due(limit=99, late_after=MINUTE, late_limit=99))
         plans = [plan_fire(job, look.now, self.clock.run_id) for job in look.jobs]
-        self.daemons[which].plans = [plan for plan in plans if plan is not None]
+        self.awake(which).plans = [plan for plan in plans if plan is not None]
 
     @precondition(lambda self: self.some("plans"))
     @rule(which=daemons)
     def fire_what_was_planned(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         for fired in self.do(daemon.desk.store.fire(daemon.desk.who, daemon.plans)):
             self.take(daemon, list(fired.grants))
 
     @precondition(lambda self: self.some("held"))
     @rule(which=daemons, ending=st.sampled_from(ENDINGS), choice=choices)
     def a_run_ends(self, which: int, ending: Ending, choice: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         if daemon.held:
             run_id = list(daemon.held)[choice % len(daemon.held)]  # ids are random, their order is not
             self.do(daemon.desk.finish(daemon.held.pop(run_id), ending))
@@ -204,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.some("held"))
     @rule(which=daemons)
     def beat(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         refs = [ClaimRef(run_id=run.id, claim=run.claim) for run in daemon.held.values()]
         answer = self.do(daemon.desk.store.renew(daemon.desk.who, refs))
         assert set(answer) == set(daemon.held), "I8: nobody took a claim from a daemon that lives"
@@ -214,14 +225,15 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(which=daemons)
     def crash(self, which: int) -> None:
         daemon = self.daemons[which]
+        daemon.is_frozen = False
         daemon.zombies += daemon.held.values()
-        daemon.held, daemon.recovering = {}, []
+        daemon.held, daemon.recovering, daemon.lost = {}, [], set()
         daemon.desk.who = make_claimant(max_running=4)
 
     @precondition(lambda self: self.some("zombies"))
     @rule(which=daemons, ending=st.sampled_from(ENDINGS), choice=choices)
     def a_worker_of_the_dead_writes(self, which: int, ending: Ending, choice: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         if not daemon.zombies:
             return
         run = daemon.zombies.pop(choice % len(daemon.zombies))
@@ -232,20 +244,60 @@ class StoreMachine(RuleBasedStateMachine):
         if not mine:
             assert self.do(daemon.desk.run(run)) == before, "I3"
 
+    def awake(self, which: int) -> Daemon:
+        """The daemon, or the other one while it is frozen."""
+        daemon = self.daemons[which]
+        return self.daemons[1 - which] if daemon.is_frozen else daemon
+
+    @precondition(lambda self: self.some("held") and not self.some("is_frozen"))
+    @rule(which=daemons, seconds=st.integers(1, 150))
+    def freeze(self, which: int, seconds: int) -> None:
+        """SIGSTOP: it neither beats nor ends its runs, and knows nothing of the time that passes."""
+        daemon = self.daemons[which]
+        daemon = daemon if daemon.held else self.daemons[1 - which]
+        daemon.is_frozen = True
+        self.the_other_sweeps(seconds)
+
+    @precondition(lambda self: self.some("is_frozen"))
+    @rule(seconds=st.integers(1, 60))
+    def the_other_sweeps(self, seconds: int) -> None:
+        """What it cannot know to be dead, it takes when the lease has run out, and not before."""
+        frozen, other = sorted(self.daemons, key=lambda daemon: not daemon.is_frozen)
+        self.clock.move(seconds * SECOND)
+        look = self.do(other.desk.store.look())
+        mine = other.desk.who
+        doomed = [seen for seen in look.running if seen.owner != mine.owner.id and _is_over(seen, look.now)]
+        assert all(seen.lease_until < look.now for seen in doomed), "I8: slow is not dead"
+        other.recovering += (taken := self.do(other.desk.store.recover(doomed)))
+        assert {run.id for run in taken} == {seen.run_id for seen in doomed}
+        frozen.lost |= {run.id for run in taken if run.id in frozen.held}
+
+    @precondition(lambda self: self.some("is_frozen"))
+    @rule()
+    def thaw(self) -> None:
+        """SIGCONT: it renews before it does anything else; what nobody took is its own still."""
+        (daemon,) = [daemon for daemon in self.daemons if daemon.is_frozen]
+        refs = [ClaimRef(run_id=run.id, claim=run.claim) for run in daemon.held.values()]
+        renewed = set(self.do(daemon.desk.store.renew(daemon.desk.who, refs)))
+        assert renewed == set(daemon.held) - daemon.lost, "I3: a lease that ran out alone fences nothing"
+        daemon.zombies += [run for run_id, run in daemon.held.items() if run_id in daemon.lost]
+        daemon.held = {run_id: run for run_id, run in daemon.held.items() if run_id in renewed}
+        daemon.is_frozen, daemon.lost = False, set()
+
     def owners(self) -> set[OwnerId]:
         return {daemon.desk.who.owner.id for daemon in self.daemons}
 
     @precondition(lambda self: self.having(frozenset({RunState.RUNNING})))
     @rule(which=daemons)
     def look(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         running = self.do(daemon.desk.store.look()).running
         daemon.seen = tuple(seen for seen in running if seen.owner not in self.owners())
 
     @precondition(lambda self: self.some("seen"))
     @rule(which=daemons)
     def recover_what_was_seen(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         taken = self.do(daemon.desk.store.recover(daemon.seen))
         assert all(run.owner not in self.owners() for run in taken), "I8: only claims of the dead are taken"
         daemon.recovering += taken
@@ -261,7 +313,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.having(frozenset({RunState.RECOVERING})))
     @rule(which=daemons)
     def recovery_ends(self, which: int) -> None:
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         for run in self.do(daemon.desk.store.look()).recovering:
             if run.id not in {mine.id for other in self.daemons for mine in other.recovering}:
                 daemon.recovering.append(run)  # a recovery whose recoverer died
@@ -293,7 +345,7 @@ class StoreMachine(RuleBasedStateMachine):
         name = self.job(place)
         if self.truths[name].removed:
             return
-        daemon = self.daemons[which]
+        daemon = self.awake(which)
         free = not self.do(daemon.desk.store.live_runs(name))
         started = self.tried(daemon.desk.start(name, overlap=overlap))
         assert started is not None or not free, "I7: a job without a run can be started"
@@ -381,7 +433,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.check_job(view.job, [run for run in runs if run.job == view.job.id])
 
     def check_runs(self, runs: list[Run]) -> None:
-        held = {run.id: run for daemon in self.daemons for run in daemon.held.values()}
+        held = {
+            run.id: run
+            for daemon in self.daemons
+            for run in daemon.held.values()
+            if run.id not in daemon.lost
+        }
         for run in runs:
             if run.id in self.ended:
                 before = self.ended[run.id]
@@ -445,11 +502,12 @@ class StoreMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-pytestmark = pytest.mark.timeout(300)  # a failure is made small first, and that takes its time
+LONG = "SCHEDULERD_SOAK" in os.environ
+pytestmark = pytest.mark.timeout(3_600 if LONG else 300)  # a failure is made small first: that takes its time
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=30,
+    max_examples=3_000 if LONG else 50,
     stateful_step_count=50,
-    derandomize=True,  # the same walk everywhere; a longer search wants more examples
+    derandomize=not LONG,  # the same walk everywhere; `make soak` searches further, and elsewhere each time
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

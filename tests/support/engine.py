@@ -34,7 +34,7 @@ from scheduler.engine.writeback import WriteBack
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import JobId, Overlap
 from scheduler.model.runs import Grant, Run
-from scheduler.store.protocol import Store
+from scheduler.store.protocol import Reads, Store
 from scheduler.telemetry import Event
 from tests.support.builders import make_claimant
 from tests.support.clock import START, FakeClock
@@ -43,6 +43,7 @@ from tests.support.stores import pragma, sqlite_store
 
 _REAL_SECONDS = 30.0
 _QUIET_TURNS = 8
+_READS = {name for name in vars(Reads) if not name.startswith("_")} | {"due", "look", "next_wake", "surplus"}
 
 
 class ToldLog:
@@ -151,14 +152,15 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.under_way = 0
+        self.reading = 0
         self.is_blocked: Callable[[], bool] = lambda: False
-        """Calls under way wait for the fake clock: nothing comes of them before time passes."""
+        """Writes under way wait for the fake clock: nothing comes of them before time passes."""
         self.fail: dict[str, BaseException] = {}
 
     @property
     def is_busy(self) -> bool:
         """Something is going on in the store."""
-        return self.under_way > 0 and not self.is_blocked()
+        return self.reading > 0 or (self.under_way > 0 and not self.is_blocked())
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._store, name)
@@ -169,10 +171,12 @@ class Watched:
             if name in self.fail:
                 raise self.fail[name]
             self.under_way += 1
+            self.reading += name in _READS
             try:
                 return await verb(*args, **values)
             finally:
                 self.under_way -= 1
+                self.reading -= name in _READS
 
         return counted
 

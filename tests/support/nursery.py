@@ -57,6 +57,7 @@ class Nursery:
         socket.send_fds(self._socket, [order], [out.fileno(), errors.fileno()])
         while "pid" not in (answer := self._told()):
             self._ends[answer["ended"]] = answer["status"]
+        self._ends.pop(answer["pid"], None)  # of an earlier child: the system uses numbers again
         return Nursling(answer["pid"], self)
 
     def end_of(self, pid: int) -> int | None:
