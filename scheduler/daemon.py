@@ -10,11 +10,35 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from scheduler import __version__
 from scheduler.signals import EarlySignals
+
+FILES: Final[Mapping[str, str]] = {
+    "~/.config/schedulerd/scheduler.toml": "The configuration, which may be missing; job files are in jobs.d/"
+    " beside it. $XDG_CONFIG_HOME stands for ~/.config where it is set.",
+    "~/.local/state/schedulerd/": "The state directory: store, lock and output. $XDG_STATE_HOME stands for"
+    " ~/.local/state where it is set.",
+    "$XDG_RUNTIME_DIR/schedulerd/control.sock": "The control socket; control.sock in the state directory"
+    " where the variable is not set.",
+    "/etc/schedulerd/, /var/lib/schedulerd/, /run/schedulerd/control.sock": "The same as a service of"
+    " systemd, which says so in CONFIGURATION_DIRECTORY, STATE_DIRECTORY and RUNTIME_DIRECTORY.",
+}
+"""Where things are by default, and what each is."""
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "SCHEDULER_CONFIG, SCHEDULER_STATE, SCHEDULER_SOCKET": "As --config, --state and --socket.",
+    "SCHEDULER_JOBS, SCHEDULER_PYTHON_PATH": "Folders of job files, and of Python handlers, between colons.",
+    "SCHEDULER_LOG_FORMAT, SCHEDULER_LOG_LEVEL, SCHEDULER_TIMEZONE, SCHEDULER_MAX_RUNNING,"
+    " SCHEDULER_START_RATE, SCHEDULER_DRAIN_TIMEOUT, SCHEDULER_LEASE, SCHEDULER_HEARTBEAT,"
+    " SCHEDULER_OUTPUT_LIMIT, SCHEDULER_DEFAULT_TIMEOUT": "As the keys of scheduler.toml. A flag beats a"
+    " variable, which beats the file.",
+}
+"""The variables that the daemon reads, and what they stand for."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -30,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parser() -> argparse.ArgumentParser:
     """What the daemon's command line may say."""
     parser = argparse.ArgumentParser(
-        prog="schedulerd", description="An async scheduler daemon: jobs run on time, pauses survive."
+        prog="schedulerd",
+        description="An async scheduler daemon: jobs run on time, pauses survive.",
+        epilog=f"{_listed('files', FILES)}\n\n{_listed('environment', VARIABLES)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="scheduler.toml, or the directory it is in"
@@ -50,6 +77,15 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"schedulerd {__version__}")
     return parser
+
+
+def _listed(title: str, entries: Mapping[str, str]) -> str:
+    """The names and, indented below each, what is said of it."""
+    lines = [f"{title}:"]
+    for name, text in entries.items():
+        lines += textwrap.wrap(name, 90, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        lines += textwrap.wrap(text, 90, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import click
 
 from scheduler import __version__
 from scheduler.cli.main import schedctl
-from scheduler.daemon import parser
+from scheduler.daemon import FILES, VARIABLES, parser
 
 FOLDER: Final = Path(__file__).parents[1] / "build" / "man"
 _USER: Final = "1"
@@ -79,6 +79,10 @@ def _daemon(flags: argparse.ArgumentParser) -> str:
             ),
             ".SH SIGNALS",
             *(line for name, text in _SIGNALS.items() for line in _term(name, text)),
+            ".SH FILES",
+            *(line for name, text in FILES.items() for line in _term(name, text)),
+            ".SH ENVIRONMENT",
+            *(line for name, text in VARIABLES.items() for line in _term(name, text)),
             ".SH EXIT STATUS",
             *(line for code, text in _EXITS.items() for line in _term(code, text)),
             ".SH SEE ALSO",
@@ -182,6 +186,7 @@ def _escaped(text: str) -> str:
         .replace("'", "\\(aq")
         .replace("`", "\\(ga")
         .replace("^", "\\(ha")
+        .replace("~", "\\(ti")
     )
     return f"\\&{shown}" if shown.startswith(".") else shown
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Final
 
 import click
 
@@ -14,6 +16,7 @@ from scheduler.cli.wording import Json, escape, moment
 from scheduler.errors import NotFound
 
 _COLUMNS = (Column("WHEN"), Column("VERB", whole=True), Column("BY"), Column("DETAIL"))
+_PYTHON: Final = re.compile(r"(?:.*/)?python[0-9.]*")
 
 
 @click.command("audit")
@@ -50,7 +53,15 @@ def _by(by: object) -> str:
     if not isinstance(by, dict):
         return escape(by or "?")
     numbers = ", ".join(f"{key} {by[key]}" for key in ("uid", "gid", "pid") if by.get(key) is not None)
-    return escape(f"{numbers}: {by['command']}" if by.get("command") else numbers)
+    return escape(f"{numbers}: {_called(str(by['command']))}" if by.get("command") else numbers)
+
+
+def _called(command: str) -> str:
+    """The command line as somebody typed it: the program's name alone, without the interpreter before it."""
+    program, _, rest = command.partition(" ")
+    if _PYTHON.fullmatch(program) and rest and not rest.startswith("-"):
+        program, _, rest = rest.partition(" ")
+    return " ".join(part for part in (program.rpartition("/")[2], rest) if part)
 
 
 def _detail(entry: Json) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -45,14 +46,15 @@ def restore_verb(session: Session, file: Path, state: str | None) -> int:
     """Put FILE, which `backup` made, in the place of the store, while the daemon is stopped.
 
     FILE is checked first. The store that was there stays beside it, as schedulerd.db.replaced-1 or a higher
-    number, and can be restored in the same way.
+    number, and can be restored in the same way. Under socket activation, stop the socket too: it would start
+    the daemon.
 
     The daemon then knows only what the copy knows: runs since are not in its history, and fire times since
     are caught up or skipped as `catch_up` says.
     """
     from scheduler.store.restoring import restore
 
-    place = Path(state).absolute() if state else _place_of_lost()
+    place = _place_of(session, state)
     done = restore(file.absolute(), place)
     if session.screen.json_wanted:
         kept = None if done.kept is None else str(done.kept)
@@ -75,9 +77,35 @@ def _state_of(session: Session, named: str | None) -> Path:
         nobody = NobodyListens(f"no store in {named}", hint="name the state directory of the daemon")
         return found_store([Path(named).absolute()], nobody)
     try:
-        status = session.control.get("/v1/status").body
+        return _served(session)
     except NobodyListens as down:
-        return found_store(stores_of(None, None), down)
+        return found_store(stores_of(None, session.socket), down)
+
+
+def _place_of(session: Session, named: str | None) -> Path:
+    """Where the store is to stand: the directory named, that of the daemon, or without one the one found.
+
+    A daemon that answers has its store open: its lock then says what to do.
+
+    Raises:
+        DaemonUnreachable: it cannot be told which directory is meant.
+    """
+    if named is not None:
+        return Path(named).absolute()
+    try:
+        return _served(session)
+    except NobodyListens as down:
+        return _place_of_lost(stores_of(None, session.socket), down)
+
+
+def _served(session: Session) -> Path:
+    """The state directory of the daemon that answers.
+
+    Raises:
+        NobodyListens: none does.
+        DaemonUnreachable: this user may not see what it has open.
+    """
+    status = session.control.get("/v1/status").body
     state = daemon_process(int(status.get("pid", 0))).state
     if state is None:
         raise DaemonUnreachable(
@@ -87,18 +115,20 @@ def _state_of(session: Session, named: str | None) -> Path:
     return state
 
 
-def _place_of_lost() -> Path:
-    """The state directory that has a store, or the only one there is: its store may be lost.
+def _place_of_lost(places: Sequence[Path], down: NobodyListens) -> Path:
+    """The state directory that has a store, or else the only one where something is left of one.
 
     Raises:
         DaemonUnreachable: there is none, or several.
     """
-    places = stores_of(None, None)
-    nobody = NobodyListens("nothing to restore into", hint="name the state directory of the daemon")
+    from scheduler.store.offline import store_was
+
     try:
-        return found_store(places, nobody)
-    except DaemonUnreachable:
-        there = [place for place in places if place.is_dir()]
-        if len(there) != 1:
+        return found_store(places, down)
+    except DaemonUnreachable as none:
+        lost = [place for place in places if store_was(place)]
+        if len(lost) == 1:
+            return lost[0]
+        if isinstance(none.__cause__, PermissionError):
             raise
-        return there[0]
+        raise DaemonUnreachable(none.message, hint="which store? name it with --state DIR") from none

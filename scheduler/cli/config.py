@@ -25,7 +25,10 @@ def reload_verb(session: Session) -> int:
     for change in ("added", "changed", "removed"):
         for id in answer.get(change) or []:
             session.screen.line(change, escape(id))
-    session.screen.line("unchanged", escape(answer.get("unchanged", "?")))
+    kept = answer.get("kept") or []
+    session.screen.line("unchanged", str(int(answer.get("unchanged") or 0) - len(kept)))
+    if kept:
+        session.screen.line("kept as it was ", escape(", ".join(kept)))
     for fault in faults:
         warn(escape(fault))
     return 1 if faults else 0
@@ -50,6 +53,9 @@ def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...]) ->
     """
     from scheduler.config.check import examine
 
+    for file in jobs:
+        if file.is_file():
+            raise click.UsageError(f"--jobs {file} is a file: name the folder that it is in")
     found = examine(config, os.environ, jobs=jobs)
     faults, screen = found.faults, session.screen
     if screen.json_wanted:

@@ -1,12 +1,13 @@
 """`import crontab`: takes over a crontab, and shows that nothing about its times has changed.
 
 What has no counterpart is told on stderr; a crontab with a line that cannot be read is refused whole, as
-crontab(1) does. An existing file is replaced only if this verb wrote it.
+crontab(1) does. An existing file is replaced only if this verb wrote it and nobody has edited it since.
 """
 
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from scheduler.model.triggers import load_zone
 
 _PROVED: Final = 20
 _HEADING: Final = "Taken over by `schedctl import crontab` from "
+_SEAL: Final = "# As it was written: "
+"""Begins the second line of a file that this verb wrote; a fingerprint of the rest follows."""
 
 
 @click.group("import")
@@ -41,17 +44,19 @@ def import_verb() -> None:
 )
 @click.option("--check", is_flag=True, help="Only say how each line is understood.")
 @click.option("--write", "target", metavar="FILE", type=click.Path(dir_okay=False), help="Make a job file.")
+@click.option("--force", is_flag=True, help="With --write: also over what was edited since it was written.")
 @click.option("--timezone", metavar="ZONE", help="Zone of lines without CRON_TZ (default: this machine's).")
 @click.option("--owner", metavar="USER", help="Whose crontab it is, without --system (default: yours).")
 @click.option("-n", "count", type=click.IntRange(0, 1_000), default=_PROVED, help="Fire times to show (20).")
 @client_verb
-def crontab_verb(
+def crontab_verb(  # noqa: PLR0913 - one for each option
     session: Session,
     file: str,
     *,
     system: bool,
     check: bool,
     target: str | None,
+    force: bool,
     timezone: str | None,
     owner: str | None,
     count: int,
@@ -62,6 +67,8 @@ def crontab_verb(
     """
     if check and target is not None:
         raise click.UsageError("--check only looks: leave it out, or leave out --write")
+    if force and target is None:
+        raise click.UsageError("--force is about --write: add it, or leave out --force")
     if not system and (file == "/etc/crontab" or file.startswith("/etc/cron.d/")):
         raise click.UsageError(f"{file} is a system crontab, its lines name a user: add --system")
     entries = parse_crontab(_read(file), system=system)
@@ -84,10 +91,10 @@ def crontab_verb(
         since=now(),
         count=max(count, _PROVED),
     )
-    return _finish(session.screen, taken, target, count)
+    return _finish(session.screen, taken, target, count, force=force)
 
 
-def _finish(screen: Screen, taken: Takeover, target: str | None, count: int) -> int:
+def _finish(screen: Screen, taken: Takeover, target: str | None, count: int, *, force: bool) -> int:
     for note in taken.notes:
         warn(escape(note))
     for fault in (*taken.later, *taken.faults):
@@ -95,7 +102,7 @@ def _finish(screen: Screen, taken: Takeover, target: str | None, count: int) -> 
     if taken.faults:
         return 1
     if target is not None:
-        _write(Path(target), taken.text)
+        _write(Path(target), taken.text, force=force)
     _show(screen, taken, target, count)
     return 0
 
@@ -118,24 +125,42 @@ def _read(file: str) -> str:
         raise Invalid(f"line {line} of {name} is no UTF-8", hint="convert the file, then import it") from bad
 
 
-def _write(target: Path, text: str) -> None:
+def _write(target: Path, text: str, *, force: bool) -> None:
     """The job file stands at `target`, whole.
 
     Raises:
-        Conflict: another file is there.
+        Conflict: another file is there, or it was edited since and `force` is not given.
         Invalid: it cannot be written.
     """
     fresh = target.with_name(f".{target.name}.new")
     try:
-        if target.exists() and not target.read_text(errors="replace").startswith(f"# {_HEADING}"):
+        before = target.read_text(encoding="utf-8", errors="replace") if target.exists() else None
+        if before is not None and not before.startswith(f"# {_HEADING}"):
             raise Conflict(
                 f"{target} exists and was not written by this import",
                 hint="name another file, or move it away",
             )
-        fresh.write_text(text, encoding="utf-8")
+        if before is not None and not force and _sealed(_unsealed(before)) != before:
+            raise Conflict(
+                f"{target} was edited since this import wrote it",
+                hint="name another file, or give up those edits with --force",
+            )
+        fresh.write_text(_sealed(text), encoding="utf-8")
         fresh.replace(target)
     except OSError as bad:
         raise Invalid(f"cannot write {target}: {bad.strerror}") from bad
+
+
+def _sealed(text: str) -> str:
+    """The job file with a fingerprint of itself below its heading."""
+    heading, _, rest = text.partition("\n")
+    return f"{heading}\n{_SEAL}{hashlib.sha256(rest.encode()).hexdigest()[:16]}\n{rest}"
+
+
+def _unsealed(text: str) -> str:
+    """The same without its second line."""
+    heading, _, rest = text.partition("\n")
+    return f"{heading}\n{rest.partition(chr(10))[2]}"
 
 
 def _show_entries(screen: Screen, entries: Sequence[CrontabEntry]) -> None:

@@ -48,7 +48,7 @@ def doctor_verb(session: Session, state: str | None, config: Path | None) -> int
 
     Each finding names its remedy. Exit code 1 if there is one; notes alone are 0.
     """
-    found, looked = _examine(session.control, state, config)
+    found, looked = _examine(session, state, config)
     findings = list(judge(found))
     faults = [finding for finding in findings if not finding.is_note]
     if session.screen.json_wanted:
@@ -82,12 +82,12 @@ def _show(screen: Screen, findings: Sequence[Finding], not_looked_at: Sequence[s
         screen.line(Cell("nothing is wrong", "green"))
 
 
-def _examine(control: Control, state: str | None, config: Path | None) -> tuple[Facts, list[str]]:
+def _examine(session: Session, state: str | None, config: Path | None) -> tuple[Facts, list[str]]:
     """The facts, and what could not be looked at with the reason."""
     gathered: dict[str, Any] = {"now": now(), "version": __version__, "has_systemd": has_systemd()}
     missing: list[str] = []
-    process = _ask(control, gathered)
-    place = _state_of(process, state)
+    process = _ask(session.control, gathered)
+    place = _state_of(session, process, state)
     gathered["is_synchronised"] = clock_is_synchronised()
     if place is None:
         missing.append("the store, its files, disk and left-over processes: its directory is not known here")
@@ -115,7 +115,7 @@ def _ask(control: Control, gathered: dict[str, Any]) -> DaemonProcess | None:
     return daemon_process(int(gathered["status"].get("pid", 0)))
 
 
-def _state_of(process: DaemonProcess | None, named: str | None) -> Path | None:
+def _state_of(session: Session, process: DaemonProcess | None, named: str | None) -> Path | None:
     """The state directory: the one named, the one that the daemon has open, or the first that has a store."""
     if named is not None:
         return Path(named).absolute()
@@ -123,7 +123,7 @@ def _state_of(process: DaemonProcess | None, named: str | None) -> Path | None:
         return process.state
     from scheduler.store.offline import store_exists
 
-    for place in stores_of(None, None):
+    for place in stores_of(None, session.socket):
         try:
             if store_exists(place):
                 return place

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-HELP: Final = "j/k or arrows: choose   p pause   r resume   x run   c cancel   q quit"
+HELP: Final = "j/k ↑↓ choose  p pause  r resume  x run  c cancel  q quit"
+_LONGEST_NAME: Final = 32
+"""Columns that the first cell of a row gets at most, so that the others are seen on a narrow screen."""
+
 _BAR: Final = 16
 _FRAME: Final = 5
 """Lines that are always there: the head, the message, the help, and two blank ones."""
@@ -96,7 +99,7 @@ def _jobs(jobs: Sequence[Json], chosen: str | None, rows: int) -> Table:
     """The jobs around the chosen one."""
     place = next((index for index, job in enumerate(jobs) if job.get("id") == chosen), 0)
     begin = max(0, min(place - rows // 2, len(jobs) - rows))
-    table = _table("JOB", "STATE", "NEXT", "LAST RUN")
+    table = _table("JOB", "STATE", "NEXT", "LAST RUN", giving_way=2)
     for job in jobs[begin : begin + max(rows, 1)]:
         state = job_state(job)
         upcoming = instant(job.get("next_fire_at"))
@@ -149,13 +152,16 @@ def _failures(failures: Sequence[Json], rows: int) -> Table:
     return table
 
 
-def _table(*titles: str) -> Table:
+def _table(name: str, *titles: str, giving_way: int = 1) -> Table:
+    """A table whose last `giving_way` columns shrink first where there is no room for all."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), expand=False)
-    for title in titles:
-        table.add_column(Text(title), no_wrap=True, overflow="ellipsis")
+    table.add_column(Text(name), no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
+    for index, title in enumerate(titles):
+        gives_way = index >= len(titles) - giving_way  # rich asks only what could wrap; our cells are cut
+        table.add_column(Text(title, no_wrap=True), no_wrap=not gives_way, overflow="ellipsis")
     return table
 
 
@@ -180,4 +186,4 @@ def _state(run: Json, more: str = "") -> Text:
 def _text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(text, style)
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
@@ -52,6 +53,9 @@ def items_verb(session: Session, run: str, state: str | None, limit: int) -> int
     if session.screen.json_wanted:
         for item in found:
             session.screen.record(item)
+    elif session.quiet:
+        for item in found:
+            session.screen.raw(f"{escape(item['key'])}\n")
     elif not found:
         session.screen.line("no items" if state is None else f"no items that are {state}")
     else:
@@ -66,7 +70,13 @@ def items_verb(session: Session, run: str, state: str | None, limit: int) -> int
 @click.option(
     "--retry", "state", flag_value="pending", help="It had none: `schedctl retry RUN` runs it again."
 )
-@click.option("--fail", "state", flag_value="failed", help="It is given up.")
+@click.option(
+    "--fail",
+    "state",
+    flag_value="failed",
+    help="It is given up: it counts as failed. `schedctl retry RUN` calls failed items again, too;"
+    " `--items KEY,...` only those named.",
+)
 @client_verb
 def item_verb(session: Session, run: str, key: str, state: str | None) -> int:
     """Say what became of an item whose outcome is unknown."""
@@ -84,7 +94,8 @@ def item_verb(session: Session, run: str, key: str, state: str | None) -> int:
         f"run {escape(after.get('id', id))}", run_cell(escape(after.get("state", "?")), outcome(after))
     )
     if item.get("state") == "pending" and after.get("state") not in ("queued", "running", "waiting", "held"):
-        session.screen.line(f"`schedctl retry {escape(id)}` runs it again")
+        named = shlex.quote(str(item.get("key", key)))
+        session.screen.line(f"`schedctl retry {escape(id)} --items {escape(named)}` runs it again, no other")
     return 0
 
 

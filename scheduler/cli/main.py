@@ -74,6 +74,17 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101  the table above names commands only
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _VERBS or args[0].startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(args[0], _VERBS, n=1)
+        advice = f", did you mean {near[0]}?" if near else ""
+        raise click.UsageError(f"there is no verb {args[0]}{advice}", ctx)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         fitting = [name for name in _VERBS if name.startswith(incomplete)]
         verbs = [CompletionItem(name, help=_VERBS[name][1]) for name in fitting]
@@ -91,8 +102,8 @@ class _Verbs(click.Group):
 def schedctl() -> None:
     """Talk to schedulerd, the scheduler daemon of this host.
 
-    Jobs are chosen by id, by glob ('export-*'), with --group, or with --all. Every verb takes --json,
-    --socket PATH (or SCHEDULER_SOCKET) and --timeout.
+    Jobs are chosen by id, by glob ('export-*'), with --group, or with --all. Every verb but
+    completion takes --json, --socket PATH (or SCHEDULER_SOCKET) and --timeout, after its name.
 
     Exit codes: 0 done, 1 the run failed or checks found faults, 2 usage, 3 not found, 4 conflict or already
     running, 5 forbidden, 6 daemon not reachable, 7 timeout.
@@ -148,4 +159,6 @@ def _usage(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     place = context.command_path if context is not None else _PROGRAM
     said = escape(error.format_message().rstrip("."))
+    if isinstance(error, click.NoSuchOption) and (context is None or context.parent is None):
+        said = f"no option {escape(error.option_name)} before a verb, write it after the verb"
     return f"{said}; `{place} --help` tells how it is used"

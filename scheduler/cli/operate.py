@@ -13,7 +13,18 @@ from scheduler.cli.screen import Cell, Screen, job_cell
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
 from scheduler.cli.waiting import wait_for_rest
-from scheduler.cli.wording import Json, duration, elapsed, escape, job_state, moment, pause_text
+from scheduler.cli.wording import (
+    Json,
+    brief,
+    duration,
+    elapsed,
+    escape,
+    instant,
+    job_state,
+    moment,
+    pause_text,
+    relative,
+)
 from scheduler.clock import SECOND, Micros, rfc3339
 from scheduler.errors import Invalid
 
@@ -171,4 +182,9 @@ def _show_flights(screen: Screen, runs: Sequence[Json]) -> None:
 
 
 def _coming(job: Json) -> list[str]:
+    """When it fires next, or, paused, until when it does not; nothing where no time is known."""
+    pause = job.get("pause")
+    until = instant(pause.get("until")) if isinstance(pause, dict) else None
+    if until is not None:
+        return [f"until {brief(until)} ({relative(until)})"]
     return [f"next fire {moment(job['next_fire_at'])}"] if job.get("next_fire_at") else []

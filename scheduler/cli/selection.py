@@ -34,6 +34,10 @@ UNFINISHED: Final = ("queued", "running", "recovering", "waiting", "held")
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _BEGINNING: Final = re.compile(r"[0-9a-f][0-9a-f-]{5,35}")
+_SHORTEST: Final = 6
+_TOO_SHORT: Final = re.compile(r"[0-9][0-9a-f]{0,4}")
+"""What was meant to be a run's id: they begin with the time, and so with a digit."""
+
 _JOBS_LOOKED_AT: Final = 5_000
 """Among as many jobs the nearest id is looked for."""
 
@@ -170,8 +174,10 @@ def run_of(session: Session, name: str) -> Json:
 
     Raises:
         NotFound: there is none.
-        UsageError: several begin so.
+        UsageError: several begin so, or as good as all.
     """
+    if _TOO_SHORT.fullmatch(name):
+        raise click.UsageError(f"run {name} is too short: give at least {_SHORTEST} characters of its id")
     if _UUID.fullmatch(name):
         return session.control.get(f"/v1/runs/{segment(name)}").body
     newest = session.control.pages("/v1/runs", limit=_RUNS_LOOKED_AT) if _BEGINNING.fullmatch(name) else ()
@@ -184,12 +190,21 @@ def run_of(session: Session, name: str) -> Json:
     return found[0]
 
 
-def run_named(session: Session, name: str) -> Json | None:
-    """The run of that name, or None if there is none or no run has such a name."""
+def run_named(session: Session, name: str, no_job: NotFound) -> Json:
+    """The run of a name that no job has.
+
+    Raises:
+        NotFound: there is none, or no run has such a name: `no_job`, or that more of the name is needed.
+    """
+    if _TOO_SHORT.fullmatch(name):
+        hint = f"if it is a run's: too short, give at least {_SHORTEST} characters"
+        raise NotFound(no_job.message, hint=hint) from no_job
+    if not _BEGINNING.fullmatch(name):
+        raise no_job
     try:
-        return run_of(session, name) if _BEGINNING.fullmatch(name) else None
+        return run_of(session, name)
     except NotFound:
-        return None
+        raise no_job from None
 
 
 def runs_meant(session: Session, name: str, states: Sequence[str]) -> list[Json]:
@@ -205,11 +220,8 @@ def runs_meant(session: Session, name: str, states: Sequence[str]) -> list[Json]
         return [run for job in jobs for run in _runs_in(session, job, states)]
     try:
         job = str(job_of(session, name)["id"])
-    except NotFound:
-        run = run_named(session, name)
-        if run is None:
-            raise
-        return [run]
+    except NotFound as none:
+        return [run_named(session, name, none)]
     return _runs_in(session, job, states)
 
 

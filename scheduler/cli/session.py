@@ -37,12 +37,14 @@ class Session:
     Attributes:
         limit: the `--timeout` that was given, or None: verbs that wait for work end by it too.
         quiet: `--quiet`: a list is its ids alone; of other verbs the screen shows nothing.
+        socket: the `--socket` that was given, or None.
     """
 
     control: Control
     screen: Screen
     limit: Micros | None
     quiet: bool = False
+    socket: str | None = None
 
 
 def client_verb(verb: Callable[Concatenate[Session, P], int]) -> Callable[P, int]:
@@ -52,10 +54,11 @@ def client_verb(verb: Callable[Concatenate[Session, P], int]) -> Callable[P, int
     def with_session(*args: P.args, **kwargs: P.kwargs) -> int:
         options: dict[str, Any] = kwargs
         limit: Micros | None = options.pop("timeout")
-        control = Control(sockets_of(options.pop("socket")), timeout=limit or DEFAULT_TIMEOUT)
+        socket: str | None = options.pop("socket")
+        control = Control(sockets_of(socket), timeout=limit or DEFAULT_TIMEOUT)
         quiet = options.pop("quiet")
         screen = Screen(json_wanted=options.pop("json"), quiet=quiet)
-        session = Session(control=control, screen=screen, limit=limit, quiet=quiet)
+        session = Session(control=control, screen=screen, limit=limit, quiet=quiet, socket=socket)
         return verb(session, *args, **kwargs)
 
     return _json(_quiet("Print nothing but errors: the exit code tells.")(_socket(_timeout(with_session))))
@@ -80,7 +83,8 @@ def reading_verb_with_state(verb: Callable[Concatenate[Session, P], int]) -> Cal
             sockets_of(socket, state), stores_of(state, socket), timeout=limit or DEFAULT_TIMEOUT
         )
         screen = Screen(json_wanted=options.pop("json"))
-        session = Session(control=control, screen=screen, limit=limit, quiet=options.pop("quiet"))
+        quiet = options.pop("quiet")
+        session = Session(control=control, screen=screen, limit=limit, quiet=quiet, socket=socket)
         try:
             return verb(session, *args, **kwargs)
         finally:

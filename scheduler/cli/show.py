@@ -6,6 +6,7 @@ import json
 
 import click
 
+from scheduler.cli.money import priced, unit_of
 from scheduler.cli.rows import RUN_COLUMNS, run_row
 from scheduler.cli.screen import Cell, Column, Screen, job_cell, run_cell
 from scheduler.cli.selection import complete_either, is_glob, job_of, run_named
@@ -45,7 +46,8 @@ def show_verb(session: Session, name: str) -> int:
         newest = list(session.control.pages("/v1/runs", job=shown["id"], limit=_DRAWN_RUNS))
         _show_job(session.screen, shown, newest)
     else:
-        _show_run(session.screen, shown)
+        cost = shown.get("cost")
+        _show_run(session.screen, shown, "" if cost is None else priced(cost, unit_of(session, shown)))
     return 0
 
 
@@ -54,10 +56,7 @@ def _found(session: Session, name: str) -> Json:
     try:
         return job_of(session, name)
     except NotFound as no_job:
-        run = run_named(session, name)
-        if run is None:
-            raise no_job from None
-        return run
+        return run_named(session, name, no_job)
 
 
 def _show_job(screen: Screen, job: Json, newest: list[Json]) -> None:
@@ -71,7 +70,7 @@ def _show_job(screen: Screen, job: Json, newest: list[Json]) -> None:
     if definition:
         screen.line("")
         screen.line(Cell("Definition", "bold"))
-        screen.facts([(escape(key), _value(value)) for key, value in definition.items()])
+        screen.facts([(escape(key), _defined(key, value)) for key, value in definition.items()])
     live = [run for run in job.get("live_runs") or [] if isinstance(run, dict)]
     for title, runs in (("Live runs", live), ("Last runs", newest[:_LAST_RUNS])):
         if runs:
@@ -119,10 +118,25 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-def _show_run(screen: Screen, run: Json) -> None:
+def _defined(key: str, value: object) -> str:
+    """The value of a definition; a list of items is its length and its ends, for it may have thousands."""
+    items = value.get("items") if key == "batch" and isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(items, list):
+        return _value(value)
+    ends = [_item_name(item) for item in (items[:1] + items[1:][-1:])]
+    named = f"items {len(items)}" + (f" ({' ... '.join(ends)})" if ends else "")
+    others = [f"{escape(name)} {_value(part)}" for name, part in value.items() if name != "items"]
+    return ", ".join([named, *others])
+
+
+def _item_name(item: object) -> str:
+    return escape(item["key"]) if isinstance(item, dict) and "key" in item else _value(item)
+
+
+def _show_run(screen: Screen, run: Json, cost: str) -> None:
     state = escape(run.get("state", "?"))
     screen.line(Cell(escape(run["id"]), "bold"), run_cell(state))
-    screen.facts(_run_facts(run))
+    screen.facts(_run_facts(run, cost))
     attempts = [attempt for attempt in run.get("attempts") or [] if isinstance(attempt, dict)]
     if attempts:
         screen.line("")
@@ -131,24 +145,36 @@ def _show_run(screen: Screen, run: Json) -> None:
         screen.table(columns, [_attempt_row(attempt) for attempt in attempts])
 
 
-def _run_facts(run: Json) -> list[tuple[str, Cell | str]]:
+def _run_facts(run: Json, cost: str) -> list[tuple[str, Cell | str]]:
     took = elapsed(run)
     count = run.get("count")
     return [
         ("job", escape(run.get("job", "?"))),
         ("what", outcome(run)),
         ("trigger", escape(run.get("trigger") or "")),
-        *((key.replace("_", " "), moment(run[key])) for key in _TIMES if run.get(key)),
+        *_times(run),
         ("took", "" if took is None else duration(took)),
         ("fire times", str(count) if isinstance(count, int) and count > 1 else ""),
         ("attempt", f"{run.get('attempt', '?')} (claim {run.get('claim', '?')})"),
         ("progress", progress(run)),
         *((key.replace("_", " "), _value(run[key])) for key in _PLAIN if run.get(key) is not None),
+        ("cost", cost),
+        ("result", "" if run.get("result") is None else _value(run["result"])),
     ]
 
 
 _TIMES = ("fire_time", "fire_time_last", "queued_at", "ready_at", "started_at", "finished_at")
-_PLAIN = ("exit_code", "signal", "pid", "wish", "cost", "result")
+_TIMES_AGAIN = ("fire_time", "fire_time_last", "started_at", "queued_at", "ready_at", "finished_at")
+_PLAIN = ("exit_code", "signal", "pid", "wish")
+
+
+def _times(run: Json) -> list[tuple[str, Cell | str]]:
+    """Its moments in their order: a run that was retried is queued again after its first start."""
+    queued, started = instant(run.get("queued_at")), instant(run.get("started_at"))
+    is_again = queued is not None and started is not None and queued > started
+    names = {"queued_at": "queued again at", "started_at": "first started at"} if is_again else {}
+    order = _TIMES_AGAIN if is_again else _TIMES
+    return [(names.get(key, key.replace("_", " ")), moment(run[key])) for key in order if run.get(key)]
 
 
 def _attempt_row(attempt: Json) -> list[Cell]:

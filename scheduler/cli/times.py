@@ -191,7 +191,7 @@ def _show_times(screen: Screen, times: list[str]) -> None:
         screen.line("no further fire time")
         return
     rows = [time_row(time) for time in times]
-    columns = [Column("FIRE TIME"), Column("LOCAL"), Column("")]
+    columns = [Column("FIRE TIME"), Column("LOCAL"), Column("WHEN")]
     if all(row[0].text.endswith(row[1].text) for row in rows):
         columns.pop(1)
         rows = [[row[0], row[2]] for row in rows]

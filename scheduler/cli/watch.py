@@ -9,11 +9,13 @@ import os
 import sys
 import threading
 from collections import deque
+from dataclasses import dataclass, replace
 from typing import Final
 
 import click
 
 from scheduler.cli.connection import segment
+from scheduler.cli.money import priced, unit_of
 from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import complete_run, run_of
 from scheduler.cli.session import Session, client_verb
@@ -25,6 +27,7 @@ from scheduler.errors import ClientTimeout, DaemonUnreachable
 _LOOK_EVERY: Final[Micros] = 500 * MILLISECOND
 _RATE_OVER: Final[Micros] = 60 * SECOND
 _BAR: Final = 24
+_SHORTEST_BAR: Final = 8
 _INTERRUPTED: Final = 130
 
 
@@ -79,6 +82,22 @@ class Rate:
         return (ended - first) / ((at - first_at) / SECOND)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """How far a run is, in words; only the message is told by the work itself and may be of any length."""
+
+    state: str
+    counts: str
+    message: str
+    rest: str
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        done = ": ".join(part for part in (self.counts, self.message) if part)
+        return "  ".join(part for part in (self.state, done, self.rest) if part)
+
+
 class _Watch:
     def __init__(self, session: Session, id: str) -> None:
         self._session = session
@@ -86,6 +105,7 @@ class _Watch:
         self._clock = SystemClock()
         self._began_at = self._clock.monotonic()
         self._rate = Rate()
+        self._unit: str | None = None
         self._last = ""
         self._bar_stands = False
 
@@ -127,39 +147,57 @@ class _Watch:
         told = run.get("progress") or {}
         ended = sum(told.get(key) or 0 for key in ("done", "failed", "unknown"))
         rate = self._rate.see(self._clock.monotonic(), ended)
-        text = _line(run, told, ended, rate)
+        line = _line(run, told, ended, rate, self._unit_of(run))
         if screen.json_wanted:
             shown = {key: run.get(key) for key in ("id", "job", "state", "reason", "progress", "cost")}
             if str(shown) != self._last:
                 screen.record(shown)
             self._last = str(shown)
         elif screen.is_terminal:
-            self._draw(f"{_bar(told, ended)} {text}")
+            self._draw(told, ended, line)
         elif (facts := f"{run.get('state')} {progress(run)}") != self._last:
-            screen.line(text)
+            screen.line(line.text)
             self._last = facts
 
-    def _draw(self, text: str) -> None:
+    def _unit_of(self, run: Json) -> str:
+        """The unit of what it costs, asked for once: with the first cost."""
+        if self._unit is None and run.get("cost") is not None:
+            self._unit = unit_of(self._session, run)
+        return self._unit or ""
+
+    def _draw(self, told: Json, ended: int, line: Line) -> None:
         width = os.get_terminal_size(sys.stdout.fileno()).columns
-        sys.stdout.write(f"\r\x1b[K{text[: max(width - 1, 20)]}")
+        sys.stdout.write(f"\r\x1b[K{drawn(told, ended, line, max(width - 1, 20))}")
         sys.stdout.flush()
         self._bar_stands = True
 
 
-def _bar(told: Json, ended: int) -> str:
+def drawn(told: Json, ended: int, line: Line, room: int) -> str:
+    """Bar and line in at most `room` columns: the bar gives way first, then the message, then the end."""
+    size = max(_SHORTEST_BAR, min(_BAR, room - len(line.text) - 1))
     total = told.get("total") or 0
-    filled = _BAR * min(ended, total) // total if total else 0
-    return "█" * filled + "░" * (_BAR - filled)
+    filled = size * min(ended, total) // total if total else 0
+    bar = "█" * filled + "░" * (size - filled) + " "
+    over = len(bar) + len(line.text) - room
+    if over > 0 and line.message:
+        cut = line.message[: max(0, len(line.message) - over - 1)]
+        line = replace(line, message=f"{cut}…" if cut else "")
+    return f"{bar}{line.text}"[:room]
 
 
-def _line(run: Json, told: Json, ended: int, rate: float | None) -> str:
-    """`running 7/24, 1 failed  2.3/s  7 s left  0.7  ch7: asking`."""
+def _line(run: Json, told: Json, ended: int, rate: float | None, unit: str) -> Line:
+    """`running 7/24, 1 failed: ch7: asking  after 3 s  2.3/s  7 s left  cost 0.7 EUR`."""
     took, total, cost = elapsed(run), told.get("total"), run.get("cost")
-    said = [str(run.get("state", "?")), progress(run), "" if took is None else f"after {duration(took)}"]
+    said = ["" if took is None else f"after {duration(took)}"]
     if rate is not None and run.get("state") == "running":
         said.append(f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min")
         if total:
             said.append(f"{duration(round((total - ended) / rate * SECOND))} left")
     if cost is not None:
-        said.append(f"cost {cost:g}")
-    return escape("  ".join(part for part in said if part))
+        said.append(f"cost {priced(cost, unit)}")
+    return Line(
+        state=escape(run.get("state", "?")),
+        counts=progress({**run, "progress": {**told, "message": None}}),
+        message=escape(told.get("message") or ""),
+        rest="  ".join(part for part in said if part),
+    )

@@ -52,6 +52,9 @@ _SUFFIX: Final = re.compile(r"\.(sh|bash|py|pl|php|rb|js)$")
 _REBOOT_NOTE: Final = (
     "@reboot has no time: the job is kept with `manual = true`, start it at boot with `schedctl run`"
 )
+_PERCENT_NOTE: Final = (
+    r"`%` ends the command in a crontab, what follows is its stdin; write `\%` where a percent sign is meant"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,8 @@ def _table(
         _add_jitter(table, entry, told)
     _add_command(table, entry)
     _add(table, "stdin", entry.stdin)
+    if entry.stdin is not None:
+        told.append(_PERCENT_NOTE)
     _add(table, "user", entry.user)
     home = entry.env.get("HOME") or homes(entry.user or owner)
     _add(table, "cwd", home)

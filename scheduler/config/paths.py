@@ -105,17 +105,23 @@ def sockets_beside(state: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
 def client_stores(state: Path | None, socket: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """The state directories to look at without a daemon, in this order; one that was named is the only one.
 
-    The one of a named socket comes before the default ones, for a daemon without a runtime directory has its
-    socket there.
+    A named socket stands for the store of its daemon, and for no other: one of the places where a daemon puts
+    its own without being told for the default store there, any other for one in the same folder.
     """
-    chosen = state or _from_environ(environ, "SCHEDULER_STATE")
+    named_state = _from_environ(environ, "SCHEDULER_STATE") if socket is None else None
+    chosen = state or named_state
     if chosen is not None:
         return (_absolute(chosen),)
     named = socket or _from_environ(environ, "SCHEDULER_SOCKET")
     default = state_dir(None, environ)
-    if named is not None:
-        return tuple(dict.fromkeys((_absolute(named).parent, default)))
-    return tuple(dict.fromkeys((default, _SYSTEM_STATE)))
+    if named is None:
+        return tuple(dict.fromkeys((default, _SYSTEM_STATE)))
+    place, runtime = _absolute(named), _runtime_dir(environ)
+    if place == _SYSTEM_SOCKET:
+        return (_SYSTEM_STATE,)
+    if runtime is not None and place == runtime / SOCKET_NAME:
+        return (default,)
+    return (place.parent,)
 
 
 def checked_socket(path: Path) -> Path:

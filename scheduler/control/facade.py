@@ -93,6 +93,7 @@ class Facade:
             changed=[job.id for job in (*changes.changed, *changes.moved)],
             removed=list(changes.removed),
             unchanged=len(changes.unchanged) + len(changes.kept),
+            kept=list(changes.kept),
             faults=list(self._reloader.faults),
         )
 

@@ -318,12 +318,16 @@ class Fault(Answer):
 
 
 class Reload(Answer):
-    """What a reload did: ids, the number of jobs it did not touch, and the faults of the files."""
+    """What a reload did: ids, the number of jobs it did not touch, and the faults of the files.
+
+    `kept` are those among the untouched whose files have faults.
+    """
 
     added: list[str]
     changed: list[str]
     removed: list[str]
     unchanged: int
+    kept: list[str]
     faults: list[Fault]
 
 

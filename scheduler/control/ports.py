@@ -29,7 +29,8 @@ class ReloadReport:
         added: ids of jobs that are new, also those that came back.
         changed: ids whose definition is another one now.
         removed: ids that are in no file any more.
-        unchanged: how many jobs were not touched.
+        unchanged: how many jobs were not touched, those that were kept among them.
+        kept: ids that stay as they were, because what the files say of them cannot be taken.
         faults: what was wrong; a file with faults kept its old jobs.
     """
 
@@ -37,6 +38,7 @@ class ReloadReport:
     changed: list[str]
     removed: list[str]
     unchanged: int
+    kept: list[str]
     faults: list[Fault]
 
 

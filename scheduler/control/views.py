@@ -262,6 +262,7 @@ def reload_view(report: ports.ReloadReport) -> api.Reload:
         changed=report.changed,
         removed=report.removed,
         unchanged=report.unchanged,
+        kept=report.kept,
         faults=[fault_view(fault) for fault in report.faults],
     )
 

@@ -27,6 +27,9 @@ from scheduler.executors.spawn import UMASK, exited, memory_file, reap
 from scheduler.executors.surroundings import DEFAULT_PATH
 from scheduler.executors.threads import NoThread, off_loop, start_thread
 
+_VARIABLES: Final = {"state": "NEW_STATE"}
+"""Facts whose own name says something else to a schedctl in the hook: `SCHEDULER_STATE` is a directory."""
+
 _ANYWHERE: Final = "/"
 _LONGEST: Final = 8000
 """Characters of one variable: the whole text is on stdin."""
@@ -99,7 +102,7 @@ def _start(argv: tuple[str, ...], alert: Alert) -> subprocess.Popen[bytes]:
 def _environment(facts: Mapping[str, object], account: Account) -> dict[str, str]:
     """The base, and each fact under its name; one that does not apply is empty."""
     told = {
-        f"SCHEDULER_{name.upper()}": "" if value is None else _line(str(value))
+        f"SCHEDULER_{_VARIABLES.get(name, name.upper())}": "" if value is None else _line(str(value))
         for name, value in facts.items()
     }
     return {

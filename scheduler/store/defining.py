@@ -201,7 +201,7 @@ def _expected(tx: Transaction, change: DefinitionChange) -> Job:
     if job.origin is not change.origin:
         if job.origin is Origin.FILE:
             raise Conflict(
-                f"job {job.id} is defined in {job.origin_file}", hint="edit that file, then reload"
+                f"job {job.id} is defined in {job.origin_file}", hint="edit that file, then `schedctl reload`"
             )
         raise Conflict(f"job {job.id} was made through the API", hint="choose another id in the file")
     if change.expects is not None and change.expects != job.definition_revision:

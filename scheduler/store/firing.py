@@ -269,7 +269,7 @@ def startable(tx: Transaction, who: Claimant, request: StartRequest) -> Job:
     if job.problem_code is not None:
         raise Conflict(f"job {job.id} is broken: {job.problem_message}", hint="mend it, then reload")
     if tx.value("global_pause_open") is not None:
-        raise Conflict("all jobs are paused", hint="resume all of them first")
+        raise Conflict("all jobs are paused", hint="resume them first: schedctl resume --all")
     if job.pause is not None and job.pause.reason is PauseReason.BUDGET:
         raise Conflict(f"job {job.id} has spent its budget", hint="raise the budget or resume the job")
     if request.overlap is Overlap.ALLOW and job.definition.overlap is not Overlap.ALLOW:

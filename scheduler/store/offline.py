@@ -28,6 +28,7 @@ from scheduler.errors import Conflict, Forbidden, NotFound, StoreRefused, StoreU
 from scheduler.store.reading import SqliteReads
 from scheduler.store.schema import APPLICATION_ID, RESTORE, load_queries, migrations
 from scheduler.store.sqlite import FILE_NAME
+from scheduler.store.statefiles import FILES
 from scheduler.store.writer import ThreadConnection
 
 _BUSY_TIMEOUT_MS: Final = 1_000
@@ -82,6 +83,11 @@ def store_exists(state: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def store_was(state: Path) -> bool:
+    """A daemon has had a store in the directory, which may be lost; any other folder may be anybody's."""
+    return any(os.path.lexists(state / name) for name in FILES)
 
 
 def store_faults(state: Path) -> list[str]:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import RUN, job
 from tests.cli.support.stub import StubDaemon
 
-ENTRY = {
+ENTRY: dict[str, Any] = {
     "at": "2026-10-01T00:00:00+00:00",
     "verb": "pause",
     "job": "nightly",
@@ -27,6 +31,25 @@ def test_audit_tells_who_when_what_and_from_where(schedctl: Schedctl, daemon: St
     assert pause.endswith("mode drain, reason disk\\e[2J")
     assert f"run {RUN}" in cancel
     assert "schedulerd" in cancel
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("/opt/x/bin/python3.13 /opt/x/bin/schedctl pause nightly --reason /a b", "schedctl pause nightly"),
+        ("/usr/bin/curl --unix-socket /run/x", "curl --unix-socket /run/x"),
+        ("/usr/bin/python3 -c import os", "python3 -c import os"),
+    ],
+)
+def test_audit_names_the_program_and_not_its_place(
+    schedctl: Schedctl, daemon: StubDaemon, command: str, said: str
+) -> None:
+    """What was typed is seen at once; the whole line is in the JSON."""
+    entry = {**ENTRY, "by": {**ENTRY["by"], "command": command}}
+    daemon.page("/v1/jobs/nightly/audit", [entry])
+
+    assert f"pid 4711: {said}" in schedctl("audit", "nightly").out
+    assert schedctl("audit", "nightly", "--json").json == entry
 
 
 def test_audit_as_json_is_one_line_each(schedctl: Schedctl, daemon: StubDaemon) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.cli.conftest import Schedctl
 from tests.cli.support.stub import StubDaemon
 
-CLEAN = {"added": ["a"], "changed": ["b"], "removed": ["c"], "unchanged": 4, "faults": []}
+CLEAN = {"added": ["a"], "changed": ["b"], "removed": ["c"], "unchanged": 4, "kept": [], "faults": []}
 
 
 def test_reload_prints_what_changed(schedctl: Schedctl, daemon: StubDaemon) -> None:
@@ -29,6 +29,16 @@ def test_reload_with_faults_is_exit_one(schedctl: Schedctl, daemon: StubDaemon) 
     assert "added a" in called.out
     assert called.err == "schedctl: jobs.d/x.toml:3: job x: cron: minute 61\n"
     assert schedctl("reload", "--json").json == {**CLEAN, "faults": [fault]}
+
+
+def test_reload_tells_the_jobs_of_faulty_files_from_unchanged_ones(
+    schedctl: Schedctl, daemon: StubDaemon
+) -> None:
+    """What could not be taken is in force as it was, and is named: it is not what its file says."""
+    fault = {"file": "jobs.d/x.toml", "line": 3, "job": "x", "key": "cron", "message": "minute 61"}
+    daemon.on("POST", "/v1/reload", {**CLEAN, "kept": ["x", "y"], "faults": [fault]})
+
+    assert schedctl("reload").out.splitlines()[-2:] == ["unchanged 2", "kept as it was  x, y"]
 
 
 def test_check_finds_what_the_daemon_would(schedctl: Schedctl, daemon: StubDaemon, tmp_path: Path) -> None:
@@ -66,6 +76,15 @@ def test_check_tells_what_may_surprise_and_exits_zero(schedctl: Schedctl, tmp_pa
     assert called.out.splitlines()[0].startswith(f"note {tmp_path}/a.toml")
     assert "60 is no multiple of 45" in called.out
     assert (told["faults"], [note["key"] for note in told["notes"]]) == ([], ["cron"])
+
+
+def test_check_of_one_file_asks_for_its_folder(schedctl: Schedctl, tmp_path: Path) -> None:
+    """The files of a folder are judged together, as the daemon does."""
+    (tmp_path / "a.toml").write_text("")
+
+    called = schedctl("check", "--jobs", str(tmp_path / "a.toml"))
+
+    assert (called.code, "name the folder" in called.err) == (2, True)
 
 
 def test_check_of_a_faulty_configuration_is_exit_one(schedctl: Schedctl, tmp_path: Path) -> None:

@@ -128,6 +128,34 @@ def test_a_file_of_somebody_else_is_not_overwritten(
     assert first.code == again.code == 0
 
 
+def test_an_edited_job_file_is_not_overwritten(schedctl: Schedctl, crontab: Path, tmp_path: Path) -> None:
+    """What was changed by hand since the import would be lost: exit 4, unless that is meant."""
+    crontab.write_text(SIMPLE)
+    target = tmp_path / "jobs.toml"
+    write = ["import", "crontab", str(crontab), "--write", str(target)]
+    schedctl(*write)
+    written = target.read_text()
+    edited = written + "# and a word of mine\n"
+    target.write_text(edited)
+
+    refused, kept = schedctl(*write), target.read_text()
+    forced = schedctl(*write, "--force")
+
+    assert (refused.code, "--force" in refused.err, kept) == (4, True, edited)
+    assert (forced.code, target.read_text()) == (0, written)
+
+
+def test_a_percent_sign_that_ends_a_command_is_told(schedctl: Schedctl, crontab: Path) -> None:
+    r"""It is right so, and seldom meant: the rest is stdin; one that is written `\%` is not told."""
+    crontab.write_text("0 1 * * * tar cf a-$(date +%F).tar x\n0 2 * * * date +\\%F\n")
+
+    told = [line for line in schedctl("import", "crontab", str(crontab)).err.splitlines() if "`%`" in line]
+
+    assert len(told) == 1
+    assert "line 1" in told[0]
+    assert "write `\\%`" in told[0]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

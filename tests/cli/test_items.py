@@ -108,7 +108,7 @@ def test_an_operator_settles_what_is_in_doubt(daemon: Daemon) -> None:
     late = schedctl(daemon, "item", run, "doubtful", "--fail")
 
     assert again.out.splitlines()[0] == "doubtful pending"
-    assert f"`schedctl retry {run}` runs it again" in again.out
+    assert f"`schedctl retry {run} --items doubtful` runs it again, no other" in again.out
     assert done.out.splitlines() == ["doubtful done", f"run {run} succeeded"]
     assert (again.code, done.code, late.code) == (0, 0, 4)
     assert "never run again" in late.err

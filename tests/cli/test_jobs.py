@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.conftest import Schedctl
@@ -242,6 +244,25 @@ def test_show_tells_a_run_whole(schedctl: Schedctl, daemon: StubDaemon) -> None:
     assert "5 s" in out
 
 
+def test_show_tells_the_times_of_a_retried_run_in_their_order(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """It was queued again after its first start, and says so."""
+    daemon.runs(run(queued_at="2026-10-01T02:00:00+00:00", started_at="2026-10-01T00:30:00+00:00"))
+
+    told = [line.partition(" at ")[0] for line in schedctl("show", RUN).out.splitlines() if " at " in line]
+
+    assert told == ["first started", "queued again", "finished"]
+
+
+def test_show_tells_a_cost_with_the_unit_of_the_budget(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """The job knows it; a job that is gone leaves the bare number."""
+    daemon.runs(run(cost=0.48))
+    bare = schedctl("show", RUN).out
+    daemon.jobs(job(definition={"budget": {"unit": "EUR"}}))
+
+    assert re.search(r"^cost +0\.48$", bare, re.MULTILINE)
+    assert re.search(r"^cost +0\.48 EUR$", schedctl("show", RUN).out, re.MULTILINE)
+
+
 def test_show_finds_a_run_by_the_beginning_of_its_id(schedctl: Schedctl, daemon: StubDaemon) -> None:
     """What only one run begins with is enough; what several begin with is usage."""
     daemon.runs(run(RUN), run(OTHER_RUN))
@@ -255,6 +276,31 @@ def test_show_finds_a_run_by_the_beginning_of_its_id(schedctl: Schedctl, daemon:
     assert (
         schedctl("output", "0000000").err == "schedctl: there is no run 0000000; `schedctl runs` lists runs\n"
     )
+
+
+def test_show_counts_the_items_of_a_batch(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """A list that stands in the file may be long: its ends say which one it is, the JSON has all."""
+    for first, last in (("ch-1", "ch-24"), ({"key": "ch-1", "n": 1}, {"key": "ch-24", "n": 2})):
+        batch = {"concurrency": 4, "items": [first, *(f"x{n}" for n in range(22)), last]}
+        daemon.jobs(job("b", definition={"batch": batch}))
+
+        assert "batch  items 24 (ch-1 ... ch-24), concurrency 4\n" in schedctl("show", "b").out
+        assert schedctl("show", "b", "--json").json["definition"]["batch"] == batch
+
+    daemon.jobs(job("b", definition={"batch": {"items": ["only"]}}))
+    assert "batch  items 1 (only)\n" in schedctl("show", "b").out
+
+
+def test_too_little_of_a_run_says_how_much_is_needed(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """A few characters begin every run's id: it is no wrong id that was given."""
+    daemon.runs(run(RUN))
+
+    output, show, cancel = (schedctl(verb, "0193f") for verb in ("output", "show", "cancel"))
+
+    assert (output.code, show.code, cancel.code) == (2, 3, 3)
+    for called in (output, show, cancel):
+        assert "too short" in called.err
+        assert "give at least 6 characters" in called.err
 
 
 def test_a_misspelt_job_that_looks_like_a_run_is_still_a_job(schedctl: Schedctl, daemon: StubDaemon) -> None:

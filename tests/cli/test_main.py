@@ -93,6 +93,17 @@ def test_a_call_that_cannot_be_meant_is_usage(
     assert daemon.mutations() == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [(["lst"], "did you mean list?"), (["--socket", "/x", "list"], "write it after the verb")],
+)
+def test_a_slip_is_told_what_to_write(schedctl: Schedctl, arguments: list[str], advice: str) -> None:
+    """The verb that was meant, the place where an option belongs."""
+    called = schedctl(*arguments)
+
+    assert (called.code, advice in called.err) == (2, True)
+
+
 def test_help_lists_every_verb(schedctl: Schedctl) -> None:
     """Each verb of the table can be imported and has help of its own."""
     called = schedctl("--help")

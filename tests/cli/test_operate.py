@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -31,6 +32,16 @@ def test_pause_says_what_it_did_and_what_is_in_flight(schedctl: Schedctl, daemon
     assert daemon.mutations() == [
         ("POST", "/v1/jobs/nightly/pause", {"mode": "cancel", "reason": "disk is full"})
     ]
+
+
+def test_a_pause_with_an_end_says_until_when(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """A slip in the unit of `--for` is seen at once."""
+    pause = {"until": "2037-01-01T00:00:00+00:00", "mode": "drain", "reason": "operator", "by": "uid:0"}
+    answers(daemon, "pause", "a", status="paused", next_fire_at=None, pause=pause)
+
+    called = schedctl("pause", "a", "--for", "1")
+
+    assert re.fullmatch(r"a paused until 2037-01-01 00:00\+00:00 \(in \d+ d\)\n", called.out)
 
 
 def test_pause_drains_unless_told_otherwise(schedctl: Schedctl, daemon: StubDaemon) -> None:

@@ -37,3 +37,13 @@ def test_json_stays(schedctl: Schedctl, daemon: StubDaemon) -> None:
     daemon.on("POST", "/v1/jobs/a/pause", {"job": job("a"), "runs": []})
 
     assert schedctl("pause", "a", "-q", "--json").json["job"]["id"] == "a"
+
+
+def test_items_are_their_keys_alone(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """One a line, for `schedctl item` and `retry --items`; nothing at all where there are none."""
+    daemon.runs(run(RUN))
+    daemon.page(f"/v1/runs/{RUN}/items", [])
+    assert schedctl("items", RUN, "-q").out == ""
+    daemon.page(f"/v1/runs/{RUN}/items", [{"key": "a", "state": "done"}, {"key": "b c", "state": "failed"}])
+
+    assert schedctl("items", RUN, "-q").out == "a\nb c\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def test_next_of_a_job_shows_zone_and_local_time(daemon: StubDaemon, environ: di
 
     called = call("next", "nightly", "-n", "1", env=environ)
 
-    line = called.out.splitlines()[1]
+    head, line = called.out.splitlines()
+    assert re.split(r"  +", head) == ["FIRE TIME", "LOCAL", "WHEN"]
     assert line.startswith("Thu 2037-01-01 02:30:00+01:00  2037-01-01 01:30:00+00:00  in ")
     assert daemon.asked[0].query == {"n": "1"}
 

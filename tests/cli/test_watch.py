@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.cli.watch import Line, drawn
 from tests.cli.conftest import Schedctl
 from tests.cli.support.builders import RUN, job, run
 from tests.cli.support.client import call_on_terminal
@@ -36,15 +37,16 @@ def progressed(done: int, **more: Any) -> dict[str, Any]:
 def test_in_a_pipe_each_change_is_a_line(schedctl: Schedctl, daemon: StubDaemon) -> None:
     """What did not change is not told again; the last line is the outcome, and success is 0."""
     shown(daemon, progressed(3), progressed(3), progressed(7, failed=1), run(cost=0.24))
+    daemon.jobs(job(definition={"budget": {"unit": "EUR"}}))
 
     called = schedctl("watch", RUN)
 
     assert called.code == 0
     first, second, *rest = called.out.splitlines()
     assert first.startswith("running  3/24  ")
-    assert first.endswith("cost 0.03")
+    assert first.endswith("cost 0.03 EUR")
     assert second.startswith("running  7/24, 1 failed  ")
-    assert re.search(r"  \d+\.\d/(s|min)  .* left  cost 0.07$", second)
+    assert re.search(r"  \d+\.\d/(s|min)  .* left  cost 0.07 EUR$", second)
     assert rest[-1] == f"nightly run {RUN} succeeded"
 
 
@@ -69,6 +71,21 @@ def test_a_bar_never_wraps(daemon: StubDaemon, environ: dict[str, str]) -> None:
     called = call_on_terminal("watch", RUN, env=environ, width=60)
 
     assert all(len(line) < 60 for line in called.out.split("\r\x1b[K")[1].splitlines()[:1])
+
+
+@pytest.mark.parametrize(
+    ("width", "bar", "told"),
+    [(120, 24, "asking for the chapter"), (79, 11, "asking for the chapter"), (64, 8, "asking fo…")],
+)
+def test_on_a_narrow_terminal_the_time_left_and_the_cost_stay(width: int, bar: int, told: str) -> None:
+    """The bar gives way first, then what the work says of itself."""
+    message = "asking for the chapter"
+    line = Line(state="running", counts="12/24", message=message, rest="2.3/s  7 s left  cost 0.07")
+
+    shown = drawn({"done": 12, "total": 24, "message": message}, 12, line, width - 1)
+
+    assert len(shown) < width
+    assert shown == f"{'█' * (bar // 2)}{'░' * (bar - bar // 2)} running  12/24: {told}  {line.rest}"
 
 
 def test_json_is_an_object_for_each_change(schedctl: Schedctl, daemon: StubDaemon) -> None:

@@ -231,7 +231,8 @@ def test_a_hook_command_gets_the_facts() -> None:
         assert variables["SCHEDULER_ALERT"] == "failure"
         assert variables["SCHEDULER_JOB"] == "a"
         assert variables["SCHEDULER_RUN_ID"] == run
-        assert variables["SCHEDULER_STATE"] == "failed"
+        assert variables["SCHEDULER_NEW_STATE"] == "failed"
+        assert "SCHEDULER_STATE" not in variables  # to schedctl that is a directory
         assert variables["SCHEDULER_REASON"] == "exit_code"
         assert "SCHEDULER_STORE_ID" not in variables
 

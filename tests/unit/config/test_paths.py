@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.config.paths import checked_socket, client_sockets, config_file, daemon_socket, state_dir
+from scheduler.config.paths import (
+    checked_socket,
+    client_sockets,
+    client_stores,
+    config_file,
+    daemon_socket,
+    state_dir,
+)
 from scheduler.errors import ConfigError
 
 HOME = {"HOME": "/home/ada"}
@@ -91,6 +98,31 @@ def test_a_named_socket_is_the_only_candidate() -> None:
 
     assert client_sockets(None, environ) == (Path("/env.sock"),)
     assert client_sockets(Path("/flag.sock"), environ) == (Path("/flag.sock"),)
+
+
+@pytest.mark.parametrize(
+    ("socket", "store"),
+    [
+        ("/srv/a/control.sock", "/srv/a"),
+        ("/run/schedulerd/control.sock", "/var/lib/schedulerd"),
+        ("/run/user/1000/schedulerd/control.sock", "/home/ada/.local/state/schedulerd"),
+    ],
+)
+def test_a_named_socket_stands_for_one_store(socket: str, store: str) -> None:
+    """Never for the default one, unless it is the default socket: that store is another daemon's."""
+    environ = {**HOME, "XDG_RUNTIME_DIR": "/run/user/1000"}
+
+    assert client_stores(None, None, {**environ, "SCHEDULER_SOCKET": socket}) == (Path(store),)
+    assert client_stores(None, Path(socket), environ) == (Path(store),)
+
+
+def test_a_named_store_is_the_only_candidate() -> None:
+    """A flag beats the variables, and a socket named by flag the store of a variable."""
+    environ = {**HOME, "SCHEDULER_STATE": "/env", "SCHEDULER_SOCKET": "/srv/a/control.sock"}
+
+    assert client_stores(None, None, environ) == (Path("/env"),)
+    assert client_stores(Path("/flag"), Path("/srv/b/control.sock"), environ) == (Path("/flag"),)
+    assert client_stores(None, Path("/srv/b/control.sock"), environ) == (Path("/srv/b"),)
 
 
 def test_the_limit_of_107_bytes_counts_bytes_and_is_stated() -> None:
