@@ -8,11 +8,14 @@ VENV    ?= .venv
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
+DOCS    := .venv-docs
+AUDIT   := .venv-audit
 
 PREFIX  ?= /usr/local
 LIBDIR  := $(PREFIX)/lib/schedulerd
 UNITS   := $(PREFIX)/lib/systemd
 DROPINS := $(PREFIX)/share/schedulerd/drop-ins
+MANDIR  := $(PREFIX)/share/man
 LINKED  := schedulerd schedctl
 
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -22,20 +25,33 @@ PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test soak lint fix bench man schemas lock clean install uninstall
+.PHONY: help run test faults soak mutants lint fix bench man schemas docs audit lock clean install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains and stops it
-	@mkdir -p var/state
+	@install -d -m 700 var/state
 	$(BIN)/schedulerd --config config/scheduler.toml --state ./var/state --socket ./var/control.sock
 
 test: lint ## check format, lint, types and import contracts, then run all tests with coverage
 	$(BIN)/pytest -n auto --maxprocesses 4 --cov
 
-soak: $(DEV) ## kill the daemon 200 times in the middle of billed batches (many minutes)
+faults: $(DEV) ## try every fault and death at every point, in all combinations (half an hour)
+	SCHEDULERD_FAULTS=all $(BIN)/pytest -n auto --maxprocesses 4 tests/faults
+
+SOAK_REPORT ?= build/soak.md
+
+soak: $(DEV) ## torment daemons for SCHEDULERD_SOAK_MINUTES (60), then kill one 200 times amid billed batches
+	@mkdir -p $(dir $(SOAK_REPORT))
+	SCHEDULERD_SOAK=1 $(BIN)/pytest tests/properties/test_store.py
+	$(BIN)/python -m tests.soak $(SOAK_REPORT)
 	SCHEDULERD_KILLS=200 $(BIN)/pytest tests/daemon/test_batch_kill.py
+
+MUTANTS_REPORT ?= build/mutants.md
+
+mutants: $(DEV) ## break rules, write-back, claims and SQL in a copy, a fault at a time; tell what no test notices
+	$(BIN)/python -m scripts.mutants --report $(MUTANTS_REPORT) $(MUTANTS)
 
 lint: $(DEV)
 	$(BIN)/ruff check
@@ -50,19 +66,30 @@ fix: $(DEV) ## format, and repair what the linter can
 bench: $(DEV) ## run the benchmarks
 	@for script in benchmarks/*.py; do echo "== $$script" && $(BIN)/python $$script || exit 1; done
 
-man: $(RUNTIME) ## write the manual pages of schedctl into build/man, from its help
+man: $(RUNTIME) ## write the manual pages of schedctl and schedulerd into build/man, from their help
 	$(BIN)/python scripts/manpages.py
 
 schemas: $(RUNTIME) ## write docs/schemas, from the models of the control API
 	$(BIN)/python scripts/schemas.py
 
-lock: $(DEV) ## choose the newest allowed versions and write both locks anew
+docs: $(DOCS)/.docs ## build the pages of docs/ as a site in build/docs; a broken link fails it
+	$(DOCS)/bin/python -m sphinx -W --keep-going -n -q -b html -d build/doctrees docs build/docs
+	@echo "written: build/docs/index.html"
+
+audit: $(AUDIT)/.audit ## look up known vulnerabilities of everything in the locks (asks a service on the network)
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock -r requirements-dev.lock
+
+lock: $(DEV) ## choose the newest allowed versions and write the locks anew
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade -o requirements.lock pyproject.toml
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev -c requirements.lock \
 	    -o requirements-dev.lock pyproject.toml
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra docs -c requirements-dev.lock \
+	    -o requirements-docs.lock pyproject.toml
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra audit -c requirements-dev.lock \
+	    -o requirements-audit.lock pyproject.toml
 
 # The environment knows its own path, so it is made where it will be; DESTDIR holds all else, and a copy of it.
-install: ## install the daemon, schedctl and the systemd units below PREFIX (docs/systemd.md)
+install: ## install the daemon, schedctl, manual pages and the systemd units below PREFIX (docs/systemd.md)
 ifdef INSTALLED
 	@test -x $(INSTALLED)/bin/schedulerd || { echo "$(INSTALLED) has no bin/schedulerd" >&2; exit 1; }
 else
@@ -83,11 +110,14 @@ endif
 	install -m 644 systemd/sysusers.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/
 	install -m 644 systemd/tmpfiles.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/
 	install -m 644 systemd/drop-ins/* $(DESTDIR)$(DROPINS)/
+	@bin=$(or $(INSTALLED),$(DESTDIR)$(LIBDIR))/bin/python; \
+	    test ! -x $$bin || $$bin scripts/manpages.py $(DESTDIR)$(MANDIR)
 
 uninstall: ## remove what `make install` put below PREFIX; configuration, state and user stay
 	for name in $(LINKED); do rm -f $(DESTDIR)$(PREFIX)/bin/$$name; done
 	for unit in systemd/system/* systemd/user/*; do rm -f $(DESTDIR)$(UNITS)/$${unit#systemd/}; done
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/schedulerd.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/schedulerd.conf
+	rm -f $(DESTDIR)$(MANDIR)/man1/schedctl.1 $(DESTDIR)$(MANDIR)/man1/schedctl-*.1 $(DESTDIR)$(MANDIR)/man8/schedulerd.8
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/share/schedulerd
 
 clean: ## remove what make has made, but not var/ (the state of `make run`)
@@ -109,3 +139,16 @@ $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(LOCKED) requirements-dev.lock
 	$(PROJECT)
 	@touch $@ $(RUNTIME)
+
+# An environment of its own: the site needs what neither the daemon nor its tests do.
+$(DOCS)/.docs: requirements-docs.lock
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+	    -r requirements-docs.lock
+	@touch $@
+
+$(AUDIT)/.audit: requirements-audit.lock
+	$(PYTHON) -m venv --clear $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+	    -r requirements-audit.lock
+	@touch $@

@@ -14,15 +14,24 @@ from dataclasses import dataclass
 from functools import partial
 
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|:\w+|\w+(?:\.\w+)*|<>|<=|>=|\|\||[^\s\w]")
-_CLAUSES = set(
-    "SELECT FROM WHERE ON CONFLICT WHEN THEN ELSE END CASE SET VALUES GROUP ORDER LIMIT OFFSET"
-    " RETURNING JOIN AS UNION HAVING".split()
-)
-_CONDITIONAL = {"WHERE", "ON", "WHEN", "HAVING"}
-_INSTEAD = {
-    **{"=": "<>", "<>": "=", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "AND": "OR", "OR": "AND"},
-    **{"EXISTS": "NOT EXISTS", "IN": "NOT IN", "IS": "IS NOT", "MAX": "min", "MIN": "max"},
+_CLAUSES = {
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "ON",
+    "CONFLICT",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "CASE",
+    "SET",
+    "VALUES",
 }
+_CLAUSES |= {"GROUP", "ORDER", "LIMIT", "OFFSET", "RETURNING", "JOIN", "AS", "UNION", "HAVING"}
+_CONDITIONAL = {"WHERE", "ON", "WHEN", "HAVING"}
+_INSTEAD = {"=": "<>", "<>": "=", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "OR": "AND"}
+_INSTEAD |= {"EXISTS": "NOT EXISTS", "IN": "NOT IN", "IS": "IS NOT", "MAX": "min", "MIN": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,9 @@ def sql_mutants(sql: str) -> Iterator[tuple[str, str]]:
 
 def _words(tokens: list[_Token]) -> Iterator[tuple[int, int, str]]:
     """Other operators, other numbers, a member less in a list."""
-    assigned = {piece.tokens[1] for piece in _pieces(tokens) if piece.clause == "SET" and len(piece.tokens) > 2}
+    assigned = {
+        piece.tokens[1] for piece in _pieces(tokens) if piece.clause == "SET" and len(piece.tokens) > 2
+    }
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         following = after.word if after else ""
         if before and before.word == "NOT":
@@ -171,11 +182,18 @@ class Site:
     apply: Callable[[], object]
 
 
-_OPERATORS: Mapping[type[ast.AST], type[ast.AST]] = {
-    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
-    **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or},
-    **{ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.LShift: ast.RShift},
-}
+_PAIRS: list[tuple[type[ast.AST], type[ast.AST]]] = [
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.And, ast.Or),
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.FloorDiv),
+    (ast.LShift, ast.RShift),
+]
+_OPERATORS = dict([*_PAIRS, *((second, first) for first, second in _PAIRS)])
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -194,6 +212,7 @@ class _Sites(ast.NodeVisitor):
         self.found.append(Site(".".join(self._names), self._line, f"{short} -> {to}", apply))
 
     def visit(self, node: ast.AST) -> None:
+        outer = self._line
         if isinstance(node, ast.stmt):
             self._line = node.lineno
         match node:
@@ -209,6 +228,7 @@ class _Sites(ast.NodeVisitor):
             case _:
                 self._mutate(node)
                 self.generic_visit(node)
+        self._line = outer
 
     def _mutate(self, node: ast.AST) -> None:
         match node:
@@ -225,11 +245,10 @@ class _Sites(ast.NodeVisitor):
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self._add(node, "without not", partial(setattr, node, "operand", _negated(operand)))
             case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
-                if isinstance(node, ast.IfExp) or not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp):
+                if isinstance(node, ast.IfExp) or not isinstance(
+                    test, ast.Compare | ast.BoolOp | ast.UnaryOp
+                ):
                     self._add(test, "negated", partial(setattr, node, "test", _negated(test)))
-            case ast.comprehension(ifs=tests):
-                for at, test in enumerate(tests):
-                    self._add(test, "no filter", partial(tests.__setitem__, at, ast.Constant(value=True)))
             case _:
                 self._mutate_leaf(node)
 
@@ -247,6 +266,14 @@ class _Sites(ast.NodeVisitor):
                 self._add(node, _CALLS[name], partial(setattr, function, "id", _CALLS[name]))
             case ast.Expr(value=ast.Call() | ast.Await()):
                 self._add(node, "not called", partial(setattr, node, "value", ast.Constant(value=None)))
+            case _:
+                self._mutate_choice(node)
+
+    def _mutate_choice(self, node: ast.AST) -> None:
+        match node:
+            case ast.comprehension(ifs=tests):
+                for at, test in enumerate(tests):
+                    self._add(test, "no filter", partial(tests.__setitem__, at, ast.Constant(value=True)))
             case ast.Match(cases=cases) if len(cases) > 1:
                 for at, case in enumerate(cases):
                     self._add(case.pattern, "no such case", partial(cases.__delitem__, at))
@@ -290,4 +317,5 @@ class _Probes(ast.NodeTransformer):
 
 def probed(tree: ast.Module) -> ast.Module:
     """The module, in which each statement of a function first calls `_reached` with its line."""
-    return ast.fix_missing_locations(_Probes().visit(tree))
+    _Probes().visit(tree)
+    return ast.fix_missing_locations(tree)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.clock import SECOND
 from scheduler.model.jobs import JobId
-from scheduler.model.runs import Run, RunState
+from scheduler.model.runs import OwnerId, Run, RunState
 from scheduler.rules.reconcile import Ending, Standing
 from scheduler.store.values import ClaimRef
-from tests.support.builders import make_claimant, make_definition, make_verdict
+from tests.support.builders import make_claimant, make_definition, make_owner, make_verdict
 from tests.support.clock import FakeClock
 from tests.support.desk import Desk
 
@@ -46,20 +48,27 @@ async def test_a_run_in_recovery_is_taken_up_under_the_next_claim(desk: Desk, cl
     assert done.run.state is RunState.SUCCEEDED
 
 
-@pytest.mark.parametrize(("orderly", "told"), [(True, "interrupted"), (False, "crashed")])
+@pytest.mark.parametrize(
+    ("orderly", "told"),
+    [(True, ("interrupted", "shutdown")), (False, ("crashed", "owner_died"))],
+    ids=["orderly", "dead"],
+)
 async def test_the_claim_that_was_given_up_is_told_in_the_attempts(
-    desk: Desk, *, orderly: bool, told: str
+    desk: Desk, clock: FakeClock, *, orderly: bool, told: tuple[str, str]
 ) -> None:
-    """Each claim has its row: the old one says how its daemon went, the new one is open."""
-    await desk.store.register(desk.who.owner)
+    """Each claim has its row: the old one says how its own daemon went, the new one is open."""
+    others = [replace(make_owner(), id=OwnerId(name)) for name in ("a", "z")]
+    for owner in (others[0], desk.who.owner, others[1]):
+        await desk.store.register(owner)
     run = await recovering(desk)
-    if orderly:
-        await desk.store.sign_off(desk.who.owner.id)
+    for stopped in [desk.who.owner] if orderly else others:
+        await desk.store.sign_off(stopped.id)
+    clock.move(SECOND)
 
     await desk.store.reattach(make_claimant(), run.id, run.claim)
 
     old, new = await desk.store.attempts(run.id)
-    assert (old.claim, old.state) == (1, told)
+    assert (old.claim, old.state, old.reason, old.finished_at) == (1, *told, clock.now())
     assert "claim 2 took it up" in (old.message or "")
     assert (new.claim, new.state, new.finished_at) == (2, None, None)
 
@@ -113,3 +122,32 @@ async def test_a_run_that_is_left_says_so_until_it_is_taken_up(desk: Desk) -> No
     grant = await desk.store.reattach(make_claimant(), run.id, (await desk.take(left)).claim)
     assert grant is not None
     assert grant.run.message is None
+
+
+async def test_a_run_that_has_ended_is_not_left(desk: Desk) -> None:
+    """Its own words stay, though it ended under the very claim that is let go."""
+    await desk.add(make_definition(isolate="unit"))
+    run = await desk.fired()
+    await desk.finish(run, Ending.FAILED)
+
+    await desk.store.leave(desk.who, [ClaimRef(run_id=run.id, claim=run.claim)])
+
+    assert (await desk.run(run)).message == "exit code 1"
+
+
+async def test_attempts_before_the_claim_that_was_given_up_stay_as_they_are(
+    desk: Desk, clock: FakeClock
+) -> None:
+    """Only the row of that claim is ended by the one that takes it up."""
+    await desk.add(make_definition(isolate="unit", on_crash="retry"))
+    await desk.crash(await desk.fired())
+    (again,) = await desk.claim()
+    before = (await desk.store.attempts(again.run.id))[0]
+    clock.move(SECOND)
+
+    run = await desk.take(again.run)
+    await desk.store.reattach(make_claimant(), run.id, run.claim)
+
+    first, second, _ = await desk.store.attempts(run.id)
+    assert first == before
+    assert second.finished_at == clock.now()

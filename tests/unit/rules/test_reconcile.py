@@ -115,6 +115,23 @@ def test_my_own_verdict_is_known_again(ending: Ending, state: RunState) -> None:
         assert decision == Decision(standing=standing)
 
 
+@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.RUNNING])
+def test_a_verdict_that_the_items_decided_is_known_again(state: RunState) -> None:
+    """I3: what the items may lead to was written by me, if it bears my claim; no other state was."""
+    led_to = {"succeeded", "partial", "failed", "cancelled", "held"}
+    standing = Standing.ALREADY_WRITTEN if state.value in led_to else Standing.FENCED
+
+    for claim, expected in ((1, standing), (0, Standing.FENCED)):
+        decision = decide(Ending.ITEMS, run=make_run(state=state, claim=claim), expects=RunState.RUNNING)
+        assert decision == Decision(standing=expected)
+
+
+def test_a_step_that_the_table_does_not_have_is_a_bug() -> None:
+    """A run that only waits cannot have succeeded: that is refused loudly, whatever its writer is."""
+    with pytest.raises(IllegalTransition):
+        decide(Ending.SUCCEEDED, run=make_run(state=RunState.WAITING))
+
+
 @pytest.mark.parametrize("claim", [2, 4])
 def test_the_same_word_under_another_claim_is_not_mine(claim: int) -> None:
     """I3: a row that ended as I say, but under another claim, was written by another."""

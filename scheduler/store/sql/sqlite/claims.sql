@@ -10,7 +10,7 @@ RETURNING id, wish;
 -- name: report_progress
 -- A sign of life of the work, where the claim is still the writer's.
 UPDATE runs
-SET progress_at      = coalesce(:progress_at, progress_at),
+SET progress_at      = :progress_at,
     done             = coalesce(:done, done),
     total            = coalesce(:total, total),
     failed           = coalesce(:failed, failed),
@@ -32,7 +32,7 @@ WHERE id = :id
 
 -- name: report_attempt_child
 -- The same in the history of attempts.
-UPDATE attempts SET pid = :pid WHERE run = :id AND claim = :claim AND finished_at IS NULL;
+UPDATE attempts SET pid = :pid WHERE run = :id AND claim = :claim;
 
 -- name: claims_in_force
 -- Every running row, as much of it as a release names.
@@ -74,8 +74,7 @@ SET finished_at = :now,
     reason      = iif((SELECT stopped_at FROM owners WHERE id = attempts.owner) IS NULL, 'owner_died', 'shutdown'),
     message     = :message
 WHERE run = :run
-  AND claim = :claim
-  AND finished_at IS NULL;
+  AND claim = :claim;
 
 -- name: leave_run
 -- A run that goes on without its daemon says so.
