@@ -1,7 +1,8 @@
 """The daemon's life: started, watched, reloaded, stopped in order.
 
-Order of the start: store (migrated), identity on record, the wall clock looked at, dead claims taken over
-(the state lock proves their owners dead), job files read, socket bound, ready; only then the first tick.
+Order of the start: nobody else on the socket, store (migrated), identity on record, the wall clock looked
+at, dead claims taken over (the state lock proves their owners dead), job files read, socket bound, ready;
+only then the first tick.
 Order of the stop (design part 6): claims stop, drain with the heartbeat on, cut, write back, end streams
 and close the server, unlink the socket, close the store. The lock is let go by whoever took it.
 """
@@ -20,6 +21,7 @@ from scheduler import __version__
 from scheduler.clock import SECOND, Clock, Micros, rfc3339, seconds
 from scheduler.composition import Edges, Machinery, Surface, make_edges, make_machinery
 from scheduler.config.settings import Settings
+from scheduler.control.binding import refuse_served
 from scheduler.control.ports import StatusFacts
 from scheduler.engine.alerting import FLUSH
 from scheduler.engine.eventring import EventRing, Tee
@@ -159,6 +161,8 @@ class Service:
     async def _assemble(self, closing: AsyncExitStack) -> None:
         """Every part is made; what is opened is closed again, also if a later part fails."""
         given = self._given
+        if given.activated is None:
+            refuse_served(given.socket)
         path = given.state / FILE_NAME
         self._store = await SqliteStore.open(
             path,

@@ -83,6 +83,17 @@ def bind(path: Path, group: int | None = None) -> Bound:
         return Bound(socket=bound, path=path, inode=_inode(path))
 
 
+def refuse_served(path: Path) -> None:
+    """Nobody listens at `path`: worth a look before anything is begun; `bind` decides.
+
+    Raises:
+        AlreadyServed: somebody listens there.
+    """
+    with contextlib.suppress(OSError):  # whatever else is wrong with the place, `bind` tells it
+        if stat.S_ISSOCK(path.lstat().st_mode) and _is_served(path):
+            raise _served(path)
+
+
 def adopt(fd: int) -> Bound:
     """The listening Unix socket that the service manager opened; its file stays the service manager's.
 
@@ -166,9 +177,7 @@ def _clear(path: Path) -> None:
         kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no socket"
         raise _refused(path, f"{kind} is in its place: move it away")
     if _is_served(path):
-        raise AlreadyServed(
-            f"a daemon listens on {path} already", hint="stop it, or choose another socket with --socket"
-        )
+        raise _served(path)
     path.unlink()
 
 
@@ -178,6 +187,12 @@ def _is_served(path: Path) -> bool:
         visitor.settimeout(_KNOCK_TIMEOUT)
         reason = visitor.connect_ex(os.fspath(path))
     return reason not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _served(path: Path) -> AlreadyServed:
+    return AlreadyServed(
+        f"a daemon listens on {path} already", hint="stop it, or choose another socket with --socket"
+    )
 
 
 def _open_to(group: int, path: Path) -> None:

@@ -27,7 +27,9 @@ async def explained_then(reads: Reads, job: Job, at: Micros) -> Why:
     """What became of one fire time, from the row that explains it."""
     run = await reads.run_at(job.id, at)
     if run is None or not _speaks_of(run, job, at):
-        return Why(job=job.id, blocked=False, code="no_record", message=_no_record(job, at))
+        return _held_back(job, at) or Why(
+            job=job.id, blocked=False, code="no_record", message=_no_record(job, at)
+        )
     reason = f" ({run.reason})" if run.reason else ""
     note = f": {run.message}" if run.message else ""
     return Why(
@@ -45,9 +47,21 @@ def _speaks_of(run: Run, job: Job, at: Micros) -> bool:
     return at in (run.fire_time, run.fire_time_last) or job.definition.schedule.last_fire(at) == at
 
 
+def _held_back(job: Job, at: Micros) -> Why | None:
+    """What keeps this slot from running, or has: its row is written when that ends."""
+    if job.held_from is None or at < job.held_from or job.definition.schedule.last_fire(at) != at:
+        return None
+    what = job.pause.words if job.pause is not None else "disabled: enabled = false in its definition"
+    return Why(
+        job=job.id,
+        blocked=True,
+        code="paused" if job.pause is not None else "disabled",
+        message=f"held back: the job is {what}; it is told as skipped when that ends",
+        since=job.pause.since if job.pause is not None else None,
+    )
+
+
 def _no_record(job: Job, at: Micros) -> str:
-    if job.held_from is not None and at >= job.held_from and job.definition.schedule.last_fire(at) == at:
-        return "held back: the job is paused or disabled; it is told as skipped when that ends"
     if job.definition.schedule.last_fire(at) != at:
         return "this is no fire time of the job as it is defined now"
     if job.next_fire_at is not None and at >= job.next_fire_at:

@@ -314,7 +314,10 @@ def parse_exclusions(
             expanded.extend(known[name])
         else:
             listed = ", ".join(sorted(known)) or "none is configured"
-            raise Invalid(f"unknown calendar {name!r} in `except`: known calendars: {listed}")
+            raise Invalid(
+                f"unknown calendar {name!r} in `except`: add it to [calendars] in scheduler.toml"
+                f" (known calendars: {listed})"
+            )
     return Exclusions(tuple(expanded), timezone)
 
 

@@ -6,6 +6,7 @@ how many are done, failed and unknown, and from nothing that anybody remembers.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,9 @@ from scheduler.rules.retry import backoff, may_retry
 
 AGAIN: Final[Micros] = 1
 """`ready_at` of an item that may be begun again at once; 0 is one that was never begun."""
+
+_LEFT: Final = "left to run"
+_SETTLE: Final = "settle the unknown ones: schedctl item RUN KEY --done|--retry|--fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def batch_end(policy: BatchPolicy | None, counts: ItemCounts) -> BatchEnd | None
     if counts.done == counts.total:
         return BatchEnd(state=RunState.SUCCEEDED, reason=None, message=None)
     if counts.unknown:
-        message = f"{tally(counts)}; settle the unknown ones: schedctl item RUN KEY --done|--retry|--fail"
+        message = f"{tally(counts)}; {_SETTLE}"
         return BatchEnd(state=RunState.PARTIAL, reason=RunReason.UNKNOWN_ITEMS, message=message)
     if counts.failed == counts.total:
         return BatchEnd(state=RunState.FAILED, reason=RunReason.ITEMS_FAILED, message=tally(counts))
@@ -109,12 +113,41 @@ def batch_end(policy: BatchPolicy | None, counts: ItemCounts) -> BatchEnd | None
     return BatchEnd(state=RunState.PARTIAL, reason=reason, message=tally(counts))
 
 
-def tally(counts: ItemCounts) -> str:
-    """`7 of 10 done, 2 failed, 1 not started`."""
+def resting(
+    policy: BatchPolicy | None, counts: ItemCounts, before: RunReason | None
+) -> tuple[RunReason | None, str]:
+    """Reason and message of a batch that its items had ended, and of which some are to be run after all.
+
+    Its state stays until an operator's `retry`. What was given up is called again only by one who says so,
+    hence the hint at `--items` where anything failed.
+
+    Args:
+        before: the reason up to now; it stays where neither a failed nor an unknown item gives another.
+    """
+    stopped = failed_enough(policy, counts) if policy is not None else None
+    told = tally(counts, _LEFT)
+    if stopped is not None:
+        return RunReason.ITEMS_FAILED, f"{stopped}: {told}"
+    if counts.unknown:
+        return RunReason.UNKNOWN_ITEMS, f"{told}; {_SETTLE}"
+    if counts.failed:
+        return RunReason.ITEMS_FAILED, f"{told}; schedctl retry RUN --items KEY,... runs those alone"
+    reason = RunReason.ITEMS_FAILED if before is RunReason.UNKNOWN_ITEMS else before
+    return reason, f"{told}; schedctl retry RUN goes on with it"
+
+
+def retold(message: str, counts: ItemCounts) -> str:
+    """The message of a run that ended, with the tally in it as it is now."""
+    old = re.compile(rf"\d+ of {counts.total} done\b")
+    return "; ".join(tally(counts, _LEFT) if old.match(part) else part for part in message.split("; "))
+
+
+def tally(counts: ItemCounts, pending: str = "not started") -> str:
+    """`7 of 10 done, 2 failed, 1 not started`; `pending` says what the pending ones are."""
     parts = [f"{counts.done} of {counts.total} done"]
     parts += [f"{counts.failed} failed"] if counts.failed else []
     parts += [f"{counts.unknown} unknown"] if counts.unknown else []
-    parts += [f"{counts.pending} not started"] if counts.pending else []
+    parts += [f"{counts.pending} {pending}"] if counts.pending else []
     return ", ".join(parts)
 
 

@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from typing import Final
 
 from scheduler.errors import AlreadyRunning, Conflict, NotFound
-from scheduler.model.items import Chosen, Item, ItemState
-from scheduler.model.runs import Run, RunId, RunState, require_transition
-from scheduler.rules.batch import AGAIN, batch_end, tally
+from scheduler.model.items import Chosen, Item, ItemCounts, ItemState
+from scheduler.model.jobs import BatchPolicy
+from scheduler.model.runs import Run, RunId, RunReason, RunState, require_transition
+from scheduler.rules.batch import AGAIN, BatchEnd, batch_end, resting, retold, tally
 from scheduler.store.items import Sums, item_counts
 from scheduler.store.rows import item_of, job_of, run_of
 from scheduler.store.transaction import Transaction
@@ -104,18 +105,22 @@ def _batch_run(tx: Transaction, run_id: RunId) -> Run:
 
 
 def settle_ended_run(tx: Transaction, run_id: RunId) -> None:
-    """A run that ended is what its items say, once nothing of them is left to run."""
+    """A run that ended is what its items say, once nothing of them is left to run.
+
+    While something is, its state stays; what is said of it follows its items.
+    """
     row = tx.one("live_run", id=run_id)
     counts = item_counts(tx, run_id)
-    if row is None or counts is None or row["state"] not in _ENDED or counts.pending or counts.running:
+    if row is None or counts is None or row["state"] not in _ENDED or counts.running:
         return
     run = run_of(row)
     job_row = tx.one("live_job", id=run.job)
     policy = job_of(job_row).definition.batch if job_row is not None else None
-    end = batch_end(policy, counts)
-    if end is None or (end.state is run.state and end.message == run.message):
+    end = _at_rest(policy, counts, run) if counts.pending else batch_end(policy, counts)
+    if end is None or (end.state, end.reason, end.message) == (run.state, run.reason, run.message):
         return
-    require_transition(run.state, end.state)
+    if end.state is not run.state:
+        require_transition(run.state, end.state)
     tx.execute(
         "settle_run",
         run=run.id,
@@ -125,6 +130,16 @@ def settle_ended_run(tx: Transaction, run_id: RunId) -> None:
         reason=end.reason,
         message=end.message,
     )
+
+
+def _at_rest(policy: BatchPolicy | None, counts: ItemCounts, run: Run) -> BatchEnd:
+    """The run in its state, with what is left to run; another cause than its items stays what ended it."""
+    before = RunReason(run.reason) if run.reason is not None else None
+    if run.state is not RunState.PARTIAL and before is not RunReason.ITEMS_FAILED:
+        told = None if run.message is None else retold(run.message, counts)
+        return BatchEnd(state=run.state, reason=before, message=told)
+    reason, message = resting(policy, counts, before)
+    return BatchEnd(state=run.state, reason=reason, message=message)
 
 
 def choose_items(tx: Transaction, run: Run, wanted: Sequence[str] | None, *, failed_only: bool) -> int:

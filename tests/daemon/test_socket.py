@@ -53,7 +53,10 @@ def test_stale_socket_is_replaced() -> None:
 
 
 def test_live_socket_of_another_is_never_taken_over() -> None:
-    """I1: where something answers the start ends with 1 and a clear line, and the other serves on."""
+    """I1: where something answers the start ends with 1 and a clear line, and the other serves on.
+
+    Nothing was begun by then: there is no store.
+    """
     daemon = Daemon(_JOBS)
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as other:
@@ -64,6 +67,7 @@ def test_live_socket_of_another_is_never_taken_over() -> None:
             assert time.monotonic() - began < 10
             assert str(daemon.socket) in daemon.complaint()
             assert "Traceback" not in daemon.complaint()
+            assert not daemon.database.exists()
             with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
                 client.connect(str(daemon.socket))
     finally:

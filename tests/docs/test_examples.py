@@ -18,21 +18,29 @@ from tests.docs.support.pages import Block, blocks, commands
 
 _TOML = blocks("toml")
 _PYTHON = blocks("python")
-_SETTINGS = Settings(
-    timezone="UTC",
-    groups={"exports": 1, "api": 1},
-    calendars={"holidays": ("2026-12-24..2026-12-26",)},
-)
 
 
 def is_job_file(block: Block) -> bool:
     return "jobs" in tomllib.loads(block.text) and "[jobs." in block.text
 
 
+def settings_shown(page: str, folder: Path) -> Settings:
+    """What a reader has who copies every `scheduler.toml` of the page, and nothing else."""
+    groups: dict[str, int] = {}
+    calendars: dict[str, tuple[str, ...]] = {}
+    for block in _TOML:
+        if block.page == page and not is_job_file(block):
+            (folder / "scheduler.toml").write_text(block.text, encoding="utf-8")
+            shown = load_settings(config_file(folder / "scheduler.toml", {}), {})
+            groups |= shown.groups
+            calendars |= shown.calendars
+    return Settings(timezone="UTC", groups=groups, calendars=calendars)
+
+
 @pytest.mark.parametrize("block", [block for block in _TOML if is_job_file(block)], ids=str)
-def test_job_files_parse(block: Block) -> None:
-    """A job file of the documentation is one that the daemon takes."""
-    definitions, faults = parse_jobs(block.text, str(block), _SETTINGS)
+def test_job_files_parse(block: Block, tmp_path: Path) -> None:
+    """A job file of the documentation is one that the daemon takes, with the settings on its page alone."""
+    definitions, faults = parse_jobs(block.text, str(block), settings_shown(block.page, tmp_path))
 
     assert not faults
     assert definitions

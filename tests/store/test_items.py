@@ -491,6 +491,40 @@ async def test_an_item_settled_as_pending_is_what_a_retry_runs(desk: Desk) -> No
     assert [(one.key, one.attempts) for one in (await batch.begin(9)).items] == [("1", 2)]
 
 
+async def test_settlement_tells_what_is_left_to_run(desk: Desk) -> None:
+    """A run at rest keeps its state; reason and message follow each word of the operator."""
+    batch = await make_batch(desk, 3)
+    await batch.work(ItemState.UNKNOWN, ItemState.UNKNOWN, ItemState.UNKNOWN)
+    await batch.finish()
+
+    again = await batch.settle("0", ItemState.PENDING)
+    await batch.settle("1", ItemState.DONE)
+    given_up = await batch.settle("2", ItemState.FAILED)
+    changed_mind = await batch.settle("2", ItemState.DONE)
+
+    assert {run.state for run in (again, given_up, changed_mind)} == {RunState.PARTIAL}
+    assert [
+        (run.reason, (run.message or "").partition(";")[0]) for run in (again, given_up, changed_mind)
+    ] == [
+        (RunReason.UNKNOWN_ITEMS, "0 of 3 done, 2 unknown, 1 left to run"),
+        (RunReason.ITEMS_FAILED, "1 of 3 done, 1 failed, 1 left to run"),
+        (RunReason.ITEMS_FAILED, "2 of 3 done, 1 left to run"),
+    ]
+
+
+async def test_settlement_keeps_the_cause_of_an_end_that_was_not_the_items(desk: Desk) -> None:
+    """A cancelled run with items left stays one that was cancelled; only its tally is told anew."""
+    batch = await make_batch(desk, 3)
+    await batch.begin_one()
+    await desk.cancel(batch.run)
+    await desk.finish(batch.run, Ending.CANCELLED, reason=RunReason.CANCELLED, message="cancelled by uid:0")
+
+    run = await batch.settle("0", ItemState.PENDING)
+
+    assert (run.state, run.reason) == (RunState.CANCELLED, RunReason.CANCELLED)
+    assert run.message == "cancelled by uid:0; 0 of 3 done, 3 left to run"
+
+
 async def test_an_item_at_work_is_its_workers(desk: Desk) -> None:
     """An operator's word on it is refused."""
     batch = await make_batch(desk, 1)

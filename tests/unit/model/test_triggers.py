@@ -270,7 +270,7 @@ def test_delay_that_would_end_in_an_exclusion_waits_for_its_end() -> None:
         ("2026-12-26..2026-12-24", "write 2026-12-24..2026-12-26"),
         ("24.12.2026", "write a date"),
         ("cron: 0 0 * *", "4 found"),
-        ("calendar: holidays", "known calendars: works"),
+        ("calendar: holidays", "add it to [calendars] in scheduler.toml (known calendars: works)"),
         ("٢٠٢٦-12-24", "write a date"),
     ],
 )

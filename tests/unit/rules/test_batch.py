@@ -17,9 +17,11 @@ from scheduler.rules.batch import (
     after_failure,
     batch_end,
     failed_enough,
+    resting,
     tally,
 )
 
+SETTLE = "settle the unknown ones: schedctl item RUN KEY --done|--retry|--fail"
 RETRY = RetryPolicy(attempts=2, delay=5 * SECOND, backoff=Backoff.CONSTANT)
 
 
@@ -96,6 +98,45 @@ def test_a_batch_ends_exactly_when_nothing_of_it_is_left(counts: ItemCounts) -> 
         assert (end.state is RunState.SUCCEEDED) == (counts.done == counts.total)
         assert (end.reason is None) == (end.state is RunState.SUCCEEDED)
         assert (end.reason is RunReason.UNKNOWN_ITEMS) == (counts.unknown > 0)
+
+
+@pytest.mark.parametrize(
+    ("items", "reason", "message"),
+    [
+        (
+            ItemCounts(total=24, done=22, failed=1, chosen=1),
+            RunReason.ITEMS_FAILED,
+            "22 of 24 done, 1 failed, 1 left to run; schedctl retry RUN --items KEY,... runs those alone",
+        ),
+        (
+            ItemCounts(total=24, done=22, unknown=1, chosen=1),
+            RunReason.UNKNOWN_ITEMS,
+            f"22 of 24 done, 1 unknown, 1 left to run; {SETTLE}",
+        ),
+        (
+            ItemCounts(total=24, done=23, chosen=1),
+            RunReason.ITEMS_FAILED,
+            "23 of 24 done, 1 left to run; schedctl retry RUN goes on with it",
+        ),
+    ],
+)
+def test_a_batch_at_rest_says_what_is_left_and_how_to_go_on(
+    items: ItemCounts, reason: RunReason, message: str
+) -> None:
+    """It is in doubt only while an item is; the way on that it names calls nothing that was given up."""
+    assert resting(BatchPolicy(), items, RunReason.UNKNOWN_ITEMS) == (reason, message)
+
+
+def test_a_batch_at_rest_keeps_the_threshold_that_stopped_it() -> None:
+    """The counts are new, the cause is the old one."""
+    reason, message = resting(
+        BatchPolicy(max_failed=1), ItemCounts(total=3, done=1, failed=1, chosen=1), RunReason.ITEMS_FAILED
+    )
+
+    assert (reason, message) == (
+        RunReason.ITEMS_FAILED,
+        "max_failed = 1 is reached: 1 of 3 done, 1 failed, 1 left to run",
+    )
 
 
 @given(counts=counts, limit=st.integers(1, 5))
