@@ -34,11 +34,17 @@ run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains 
 	@install -d -m 700 var/state
 	$(BIN)/schedulerd --config config/scheduler.toml --state ./var/state --socket ./var/control.sock
 
+# Tests that work in their own process show what of the code is reached; to measure the others would cost minutes.
+MEASURED := $(addprefix tests/,unit store engine control cli)
+# More workers than cores: tests of real processes wait most of their time.
+PARALLEL ?= -n $(shell echo $$(( 2 * $$(nproc) ))) --maxprocesses 8 --dist worksteal
+
 test: lint ## check format, lint, types and import contracts, then run all tests with coverage
-	$(BIN)/pytest -n auto --maxprocesses 4 --cov
+	$(BIN)/pytest $(PARALLEL) --cov $(MEASURED)
+	$(BIN)/pytest $(PARALLEL) $(addprefix --ignore=,$(MEASURED))
 
 faults: $(DEV) ## try every fault and death at every point, in all combinations (half an hour)
-	SCHEDULERD_FAULTS=all $(BIN)/pytest -n auto --maxprocesses 4 tests/faults
+	SCHEDULERD_FAULTS=all $(BIN)/pytest $(PARALLEL) tests/faults
 
 SOAK_REPORT ?= build/soak.md
 

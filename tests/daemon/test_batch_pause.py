@@ -73,11 +73,11 @@ def test_the_pause_of_everything_stops_all_spending_until_it_is_lifted() -> None
         paid_service(refused={"again": 1_000, None: 1_000}) as service,
         Daemon(_work(service) + _others(service), handlers=HANDLERS) as daemon,
     ):
-        run = daemon.run("work")
         daemon.run("item-retry")
         daemon.run("run-retry")
-        daemon.until(lambda: daemon.run_of(run)["progress"]["done"])
         daemon.until(lambda: service.calls()["again"] and service.calls()["often"])
+        run = daemon.run("work")
+        daemon.until(lambda: daemon.run_of(run)["progress"]["done"])
 
         daemon.post("/v1/pause", {"mode": "item", "reason": "stop the bill"})
         daemon.until(lambda: _none_at_work(daemon))

@@ -14,6 +14,9 @@ from scheduler.errors import Fault, Invalid
 from scheduler.model.definitions import decode
 from scheduler.model.jobs import JobDefinition
 
+EXAMPLES = 100
+"""More than elsewhere: most of what is drawn is refused at the first look."""
+
 SETTINGS = Settings(timezone="America/New_York", groups={"g": 1}, calendars={"c": ("2026-12-24",)})
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=8)  # lone surrogates too
@@ -49,7 +52,7 @@ _JOBS = st.dictionaries(st.sampled_from(["a", "a.b", "B"]) | _ANY_TEXT | st.inte
 _TOPS = st.fixed_dictionaries({"jobs": _JOBS | _VALUES}) | st.dictionaries(_ANY_TEXT, _VALUES, max_size=3)
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES)
 @given(_TOPS)
 def test_any_mapping_gives_definitions_or_faults(top: dict[str, Any]) -> None:
     """No mapping makes it raise; what it takes can be stored and read again, what it refuses can be told."""
@@ -61,7 +64,7 @@ def test_any_mapping_gives_definitions_or_faults(top: dict[str, Any]) -> None:
         _assert_tellable(fault)
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES)
 @given(_ANY_TEXT, _TABLES)
 def test_any_definition_of_the_api_is_taken_or_invalid(job_id: str, table: object) -> None:
     """The API's way in raises Invalid with faults and nothing else."""
@@ -93,7 +96,7 @@ _PIECES = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(st.sampled_from(_PIECES) | _ANY_TEXT, max_size=20).map("".join))
 def test_any_text_gives_definitions_or_faults(text: str) -> None:
     """No text makes it raise, and a line that a fault names is one of the text."""
