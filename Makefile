@@ -40,7 +40,7 @@ MEASURED := $(addprefix tests/,unit store engine control cli)
 PARALLEL ?= -n $(shell echo $$(( 2 * $$(nproc) ))) --maxprocesses 8 --dist worksteal
 
 test: lint ## check format, lint, types and import contracts, then run all tests with coverage
-	$(BIN)/pytest $(PARALLEL) --cov $(MEASURED)
+	$(BIN)/pytest $(PARALLEL) $(MEASURED) --cov
 	$(BIN)/pytest $(PARALLEL) $(addprefix --ignore=,$(MEASURED))
 
 faults: $(DEV) ## try every fault and death at every point, in all combinations (half an hour)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
@@ -42,9 +42,10 @@ def test_the_daemon_that_answers_has_the_store(
     """Its state directory is the one that is meant, and its lock refuses: exit 4, stop it first."""
     state = tmp_path / "state"
     lock = StateLock.take(state)
-    daemon.on("GET", "/v1/status", {"pid": os.getpid()})
-    with (state / FILE_NAME).open("wb"):  # as /proc shows it of a daemon
+    with (state / FILE_NAME).open("wb") as store, Popen(["sleep", "60"], stdin=store) as holder:
+        daemon.on("GET", "/v1/status", {"pid": holder.pid})  # /proc shows that it has the store open
         called = schedctl("restore", str(backup))
+        holder.kill()
     lock.release()
 
     assert (called.code, "stop the daemon first" in called.err) == (4, True)
