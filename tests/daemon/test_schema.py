@@ -112,20 +112,24 @@ def test_what_was_made_can_be_used(schema: BaseSchema, daemon: Daemon) -> None:
             seen.add((case.operation.label, response.status_code))
             case.validate_response(response, excluded_checks=_not_asked(case.path), recorder=self.recorder)
 
-    run_state_machine_as_test(
-        Walk,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=12,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    wanted = {("POST /v1/jobs", 201), ("GET /v1/jobs/{id}", 200), ("POST /v1/jobs/{id}/run", 202)}
+    for walks in (15, 30, 60):  # where a walk leads depends on what the daemon's jobs are doing meanwhile
+        run_state_machine_as_test(
+            Walk,
+            settings=settings(
+                max_examples=walks,
+                stateful_step_count=12,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if wanted <= seen:
+            break
 
-    assert {("POST /v1/jobs", 201), ("GET /v1/jobs/{id}", 200), ("POST /v1/jobs/{id}/run", 202)} <= seen
+    assert wanted <= seen
     assert daemon.get("/healthz") == {"status": "ok"}
 
 
