@@ -42,7 +42,10 @@ class OutputRoutes:
 
     def register(self, router: APIRouter) -> None:
         """The routes are part of the router."""
-        router.get("/v1/runs/{id}/output", response_class=PlainTextResponse)(self.output)
+        content = {media_type: {"schema": {"type": "string"}} for media_type in _TYPES.values()}
+        router.get(
+            "/v1/runs/{id}/output", response_class=PlainTextResponse, responses={200: {"content": content}}
+        )(self.output)
 
     async def output(self, id: RunPath, asked: Annotated[OutputQuery, Query()]) -> StreamingResponse:
         """What the run wrote, byte for byte in its order of arrival, or (`format=jsonl`) as records.

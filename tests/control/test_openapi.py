@@ -85,3 +85,11 @@ async def test_answers_have_the_members_that_are_promised(client: Client) -> Non
         <= set((await client.get("/v1/jobs/absent")).json)
         <= members("Problem", "properties")
     )
+
+
+async def test_output_is_told_to_be_text_or_records(client: Client) -> None:
+    """What `format` may ask for has its media type in the document."""
+    document = await client.value("/openapi.json")
+    answer = document["paths"]["/v1/runs/{id}/output"]["get"]["responses"]["200"]
+
+    assert set(answer["content"]) == {"text/plain", "application/jsonl"}

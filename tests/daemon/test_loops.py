@@ -65,8 +65,7 @@ def test_handler_that_blocks_the_loop_is_named_and_no_slot_is_lost() -> None:
     with Daemon(_JOBS, handlers=_HANDLERS) as daemon:
         daemon.until(lambda: _done(daemon, "each-second"))
         run = daemon.run("block")
-        told = daemon.told("loop_blocked")
-        assert told["run_id"] == run
+        told = daemon.told("loop_blocked", run_id=run)  # a busy machine may hold the loop, too
         assert "handlers.py" in told["place"]
         assert told["seconds"] >= 1
         assert daemon.ended(run)["state"] == "succeeded"
