@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from datetime import datetime
 
 from tests.support.daemon import Daemon
@@ -89,15 +90,19 @@ def test_place_that_takes_no_socket_ends_the_start_in_order() -> None:
 def test_start_whose_client_went_away_runs_once_and_is_recorded() -> None:
     """I10: a request that was received whole is carried out, whether or not anybody reads the answer."""
     with Daemon(_JOBS) as daemon:
-        for _ in range(5):
+        for number in range(1, 6):
             with closing(_connected(daemon)) as client:
                 client.sendall(
                     b"POST /v1/jobs/quick/run HTTP/1.1\r\nhost: x\r\n"
                     b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
                 )
-                daemon.until(lambda: daemon.runs("quick"))
-        daemon.until(lambda: daemon.job("quick")["live_runs"] == [])
-        assert {row["state"] for row in daemon.runs("quick")} == {"succeeded"}
+                daemon.until(partial(_are_there, daemon, number))
+            daemon.until(lambda: daemon.job("quick")["live_runs"] == [])
+        assert [row["state"] for row in daemon.runs("quick")] == ["succeeded"] * 5
+
+
+def _are_there(daemon: Daemon, runs: int) -> bool:
+    return len(daemon.runs("quick")) == runs
 
 
 def test_flood_of_requests_does_not_delay_fires() -> None:

@@ -334,7 +334,7 @@ class Daemon:
         try:
             if kind is None and self.process is not None and self.process.poll() is None:
                 self.stop()
-                assert self.descendants() == [], "processes of jobs outlived the daemon"
+                self.until(lambda: self.descendants() == [], seconds=5)  # what was killed takes a moment to go
         finally:
             self.close()
 
