@@ -7,8 +7,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from functools import partial
 from datetime import datetime
+from functools import partial
 
 from tests.support.daemon import Daemon
 

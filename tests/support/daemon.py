@@ -330,11 +330,11 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stopped in order if it runs, and then nothing of its jobs may be left, unless the test failed."""
+        """Stopped in order if it runs; soon nothing of its jobs may be left, unless the test failed."""
         try:
             if kind is None and self.process is not None and self.process.poll() is None:
                 self.stop()
-                self.until(lambda: self.descendants() == [], seconds=5)  # what was killed takes a moment to go
+                self.until(lambda: self.descendants() == [], seconds=5)
         finally:
             self.close()
 
