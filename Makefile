@@ -36,8 +36,8 @@ run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains 
 
 # Tests that work in their own process show what of the code is reached; to measure the others would cost minutes.
 MEASURED := $(addprefix tests/,unit store engine control cli)
-# More workers than cores: tests of real processes wait most of their time.
-PARALLEL ?= -n $(shell echo $$(( 2 * $$(nproc) ))) --maxprocesses 8 --dist worksteal
+# One worker more than cores: tests of real processes wait most of their time.
+PARALLEL ?= -n $(shell echo $$(( 1 + $$(nproc) ))) --maxprocesses 8 --dist worksteal
 
 test: lint ## check format, lint, types and import contracts, then run all tests with coverage
 	$(BIN)/pytest $(PARALLEL) $(MEASURED) --cov
