@@ -96,7 +96,9 @@ def test_a_reader_that_does_not_read_holds_nobody(pipe: Pipe, make_writer: Calla
     assert writer.lines_lost in {989, 990}
     kept = 1000 - writer.lines_lost
     pipe.read(filled)
-    assert pipe.read(kept * 4) == b"".join(b"%03d\n" % index for index in range(kept))
+    came = pipe.read(kept * 4).splitlines()
+    assert came[:10] == [b"%03d" % index for index in range(10)]
+    assert came == sorted(came)  # the place of the line in its hands went to whichever came next
 
 
 def test_a_reader_that_went_away_costs_its_lines_only(
