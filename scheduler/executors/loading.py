@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from scheduler.errors import HandlerBroken
@@ -50,7 +51,8 @@ def loaded_handler(spec: str) -> Handler | None:
     """
     module_name, _, attribute = spec.partition(":")
     module = sys.modules.get(module_name)
-    if module is None or getattr(module.__spec__, "_initializing", False):
+    # Whatever else a library has put in the place of a module may run code of its own when it is looked at.
+    if type(module) is not ModuleType or getattr(module.__spec__, "_initializing", False):
         return None
     found = vars(module).get(attribute)
     return found if inspect.isroutine(found) else None
