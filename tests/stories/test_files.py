@@ -10,42 +10,19 @@ from pathlib import Path
 import pytest
 
 from scheduler.clock import MINUTE, SECOND
-from scheduler.config.jobdirs import load_job_dirs
 from scheduler.config.jobfile import parse_definition
-from scheduler.config.reload import Changes, diff
 from scheduler.config.settings import Settings
 from scheduler.control.binding import bind
 from scheduler.engine.overdue import expected_slot, has_begun
 from scheduler.errors import ConfigError, Invalid
 from scheduler.logline import Masks, console_line, json_line, plain_fields
 from scheduler.metrics import Metrics
-from scheduler.model.jobs import JobId
 from tests.support.builders import make_definition
 from tests.support.clock import START, FakeClock
 from tests.support.desk import Desk
+from tests.support.jobfiles import Files
 
 GOOD = '[jobs.{0}]\nevery = "{1}"\nshell = "true"\n'
-
-
-class Files:
-    """A folder of job files, and the jobs in force that reloads of it made."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.live: dict[JobId, tuple[str | None, str]] = {}
-
-    def write(self, name: str, text: str | bytes) -> Path:
-        path = self.folder / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    def reload(self) -> Changes:
-        changes = diff(self.live, load_job_dirs([self.folder], Settings()), api_ids=())
-        for job in (*changes.added, *changes.changed, *changes.moved):
-            self.live[job.id] = (job.file, job.definition.source)
-        for job_id in changes.removed:
-            del self.live[job_id]
-        return changes
 
 
 @pytest.fixture

@@ -1,37 +1,11 @@
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from scheduler.config.jobdirs import load_job_dirs
-from scheduler.config.reload import Changes, diff
-from scheduler.config.settings import Settings
+from scheduler.config.reload import Changes
 from scheduler.model.jobs import JobId, Origin
 from scheduler.store.values import ChangeKind, Peer
-
-
-class Files:
-    """A folder of job files, and the jobs in force that reloads of it made."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.live: dict[JobId, tuple[str | None, str]] = {}
-
-    def write(self, name: str, text: str) -> str:
-        path = self.folder / name
-        path.write_text(text)
-        return str(path)
-
-    def jobs(self, name: str, *ids: str, every: str = "5s") -> str:
-        return self.write(name, "".join(f'[jobs.{job}]\nevery = "{every}"\nshell = "true"\n' for job in ids))
-
-    def reload(self, *more: Path, api_ids: Collection[JobId] = ()) -> Changes:
-        changes = diff(self.live, load_job_dirs([self.folder, *more], Settings()), api_ids=api_ids)
-        for job in (*changes.added, *changes.changed, *changes.moved):
-            self.live[job.id] = (job.file, job.definition.source)
-        for job_id in changes.removed:
-            del self.live[job_id]
-        return changes
+from tests.support.jobfiles import Files
 
 
 @pytest.fixture
