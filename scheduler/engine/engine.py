@@ -25,8 +25,11 @@ from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
 
-SLICE: Final = 50
-"""Due jobs, or waiting runs, in one step: bounds how long one step holds the loop (I15)."""
+SLICE: Final = 250
+"""Due jobs, or waiting runs, in one transaction."""
+
+STEP: Final = 50
+"""Runs that are started before the loop is let go: bounds how long a tick holds it (I15)."""
 
 _LATE: Final[Micros] = MINUTE
 """Fires later than this draw on the start rate."""
@@ -62,13 +65,25 @@ class Engine:
         self._nap: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._stopped = False
+        self._something_waits = True
+        self._looked_at = clock.monotonic()
         self._unreadable: set[JobId] = set()
         self._pause_ends = PauseEnds(store, claims, log, self.tell_skipped)
         self.last_tick = clock.monotonic()
 
     def wake(self) -> None:
-        """Something may be due earlier than thought: there will be a tick."""
+        """Something may be due earlier than thought, or wait for a slot: there will be a tick."""
+        self._something_waits = True
         self._wanted.set()
+
+    def freed(self) -> None:
+        """A run gave its slot back: there will be a tick if anything may be waiting for one.
+
+        Who makes a run wait wakes us when it has committed, so after a look that found none there is none. A
+        caller may have been cancelled in between, so a look is not believed for long.
+        """
+        if self._something_waits or self._clock.monotonic() - self._looked_at > SECOND:
+            self._wanted.set()
 
     def attach(self, timer: Timer) -> None:
         """The wake-up is armed on this timer."""
@@ -113,13 +128,19 @@ class Engine:
             self._again_after(_AFTER_ERROR)
 
     async def tick(self) -> None:
-        """What may start has started, in one slice each; the wake-up stands at the next moment."""
-        claimed_all = await self._claim_waiting()
-        looked_at, fired_all = await self._fire_due()
+        """What may start has started, in one slice each; the wake-up stands at the next moment.
+
+        Whatever moves that moment after the look has woken us again, but for what we write ourselves.
+        """
+        late_limit = min(SLICE, self._rate.available(self._clock.monotonic()))
+        look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
+        self._something_waits, self._looked_at = look.claimable, self._clock.monotonic()
+        claimed_all = not look.claimable or await self._claim_waiting()
+        planned, fired_all = await self._fire_due(look, late_limit)
         if not (claimed_all and fired_all):
             self._wanted.set()
         if self._timer is not None:
-            self._timer.arm(await self._store.next_wake(looked_at))
+            self._timer.arm(min((at for at in (look.next_wake, *planned) if at is not None), default=None))
 
     async def _claim_waiting(self) -> bool:
         """Waiting and queued runs that may start are started; True if this look found none.
@@ -134,10 +155,8 @@ class Engine:
             self._tell_expired(run)
         return not grants and not expired
 
-    async def _fire_due(self) -> tuple[Micros, bool]:
-        """One slice of due jobs fires; the moment of the look, and whether that was all."""
-        late_limit = min(SLICE, self._rate.available(self._clock.monotonic()))
-        look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
+    async def _fire_due(self, look: DueLook, late_limit: int) -> tuple[list[Micros | None], bool]:
+        """One slice of due jobs fires; when they are due next, and whether that was all."""
         if look.pause_over:
             await self._pause_ends.lift()
         late = {job.id for job in look.jobs if job.due_at is not None and look.now - job.due_at > _LATE}
@@ -145,10 +164,12 @@ class Engine:
         starting = sum(1 for plan in plans if plan.slots and plan.job_id in late)
         self._rate.spend(starting)  # late times that are only told cost nothing
         if plans:
-            await self._fire(plans, {job.id: job for job in look.jobs})
+            await self._fire(plans)
         if len(late) >= late_limit:
             self._again_after(self._rate.pause if starting or not plans else 0)
-        return look.now, (len(look.jobs) - len(late) < SLICE or not plans) and not look.pause_over
+        has_next = all(plan.due_at is not None for plan in plans)
+        fired_all = len(look.jobs) - len(late) < SLICE or not plans
+        return [plan.due_at for plan in plans], fired_all and has_next and not look.pause_over
 
     async def _plans(self, look: DueLook) -> list[FirePlan]:
         """A plan for each due job; one whose definition breaks the planning is told and put aside."""
@@ -180,14 +201,17 @@ class Engine:
         await self._store.set_problem(job.id, "broken", message)
         self._log.error(Event.JOB_BROKEN, job=job.id, message=message, exc_info=error)
 
-    async def _fire(self, plans: list[FirePlan], jobs: dict[str, Job]) -> None:
+    async def _fire(self, plans: list[FirePlan]) -> None:
         expected = [slot.run_id for plan in plans for slot in plan.slots]
         for run_id in expected:
             self._claims.expect(run_id)
         granted: set[RunId] = set()
         try:
-            for plan, fired in zip(plans, await self._store.fire(self._claimant, plans), strict=True):
-                granted |= self._take(jobs[plan.job_id], fired)
+            fired = await self._store.fire(self._claimant, plans)
+            for count, (plan, came) in enumerate(zip(plans, fired, strict=True), start=1):
+                granted |= self._take(plan.job, came)
+                if count % STEP == 0:
+                    await self._clock.sleep(0)
         finally:
             for run_id in expected:
                 if run_id not in granted:
@@ -200,6 +224,7 @@ class Engine:
             if grant.run.fire_time is not None and grant.run.claimed_at is not None:
                 self._metrics.fired(grant.run.trigger, max(0, grant.run.claimed_at - grant.run.fire_time))
         for run in fired.queued:
+            self._something_waits = True
             self._log.info(Event.RUN_QUEUED, job=job.id, run_id=run.id, fire_time=run.fire_time)
         for span in fired.skips:
             self.tell_skipped(job, span)

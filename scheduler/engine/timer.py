@@ -42,6 +42,12 @@ class ApschedulerTimer:
 
     def arm(self, at: Micros | None) -> None:
         """`wake` is called once at wall time `at`, at once if it is past; None disarms."""
+        if at is None or at != self._armed:
+            self._set(at)
+        elif at <= self._clock.now():
+            self._wake()
+
+    def _set(self, at: Micros | None) -> None:
         self._armed = at
         if at is None:
             if self._scheduler.get_job(_WAKE_UP) is not None:
@@ -55,7 +61,7 @@ class ApschedulerTimer:
 
     def rearm(self) -> None:
         """The wake-up and the calendar follow the wall clock as it is now; after a step it is called."""
-        self.arm(self._armed)
+        self._set(self._armed)
         now = from_micros(self._clock.now())
         for job in self._scheduler.get_jobs():
             if job.id != _WAKE_UP:

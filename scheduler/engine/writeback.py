@@ -32,13 +32,27 @@ _EVENT_OF: Final = {
 
 
 class WriteBack:
-    """Records outcomes and tells of them."""
+    """Records outcomes and tells of them.
 
-    def __init__(self, store: Store, log: Logger, metrics: Metrics, wake: Callable[[], None]) -> None:
+    Args:
+        wake: called after an end that may start something by itself: a next try, a next slot.
+        freed: called after an end that only gives its slot back.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: Logger,
+        metrics: Metrics,
+        *,
+        wake: Callable[[], None],
+        freed: Callable[[], None],
+    ) -> None:
         self._store = store
         self._log = log
         self._metrics = metrics
         self._wake = wake
+        self._freed = freed
 
     async def finish(self, verdict: Verdict) -> Finished:
         """The verdict is durable, or was refused because the claim moved on; either is told.
@@ -73,7 +87,10 @@ class WriteBack:
                 run_id=run.id,
                 message="its run said completed, but the definition was changed during the run: ignored",
             )
-        self._wake()
+        if run.state in TERMINAL and (decision.job is None or not decision.job.sets_next):
+            self._freed()
+        else:
+            self._wake()
 
     def tell_ended(self, run: Run) -> None:
         """The event of a run that another verb ended in its own transaction."""

@@ -7,12 +7,13 @@ which operators and the engine change while the definition stays. Nothing here r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NewType, TypeAlias
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros
 from scheduler.model.alerts import Alerts
+from scheduler.model.record import record
 from scheduler.model.triggers import Schedule
 
 JobId = NewType("JobId", str)
@@ -93,7 +94,7 @@ class UnknownItems(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommandAction:
     """Execute `argv` without a shell."""
 
@@ -101,7 +102,7 @@ class CommandAction:
     kind: str = field(default="command", init=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ShellAction:
     """Execute `line` with /bin/sh -c."""
 
@@ -109,7 +110,7 @@ class ShellAction:
     kind: str = field(default="shell", init=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PythonAction:
     """Call `handler` (`package.module:name`); `process` forces a child process for it."""
 
@@ -121,7 +122,7 @@ class PythonAction:
 Action: TypeAlias = CommandAction | ShellAction | PythonAction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RetryPolicy:
     """Further tries after a failed one.
 
@@ -140,7 +141,7 @@ class RetryPolicy:
     exit_codes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BatchPolicy:
     """A job that runs its action once per item; exactly one of the three sources is set."""
 
@@ -156,7 +157,7 @@ class BatchPolicy:
     max_consecutive_failed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Budget:
     """What a batch may spend; amounts are millionths of the unit.
 
@@ -173,7 +174,7 @@ class Budget:
     cost_estimate: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobDefinition:
     """What an author wrote, validated: trigger, action and policies.
 
@@ -235,7 +236,7 @@ class JobDefinition:
         return self.overlap is not Overlap.ALLOW
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pause:
     """A pause as the operator set it.
 
@@ -262,7 +263,7 @@ class Pause:
         return f"paused by {self.by} (reason {self.reason}){note}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """A job's live row. The column authors are named in `store/sql/sqlite/schema`.
 
@@ -312,7 +313,7 @@ class Job:
         return self.status is JobStatus.ACTIVE and self.enabled and self.removed_at is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Retention:
     """How much history stays where a job does not say it itself.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 
@@ -16,6 +15,7 @@ from scheduler.clock import MILLISECOND, Micros
 from scheduler.errors import IllegalTransition
 from scheduler.model.items import BegunItem
 from scheduler.model.jobs import JobDefinition, JobId
+from scheduler.model.record import record
 
 RunId = NewType("RunId", str)
 OwnerId = NewType("OwnerId", str)
@@ -151,7 +151,7 @@ class SkipReason(StrEnum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Owner:
     """A daemon process: a fresh random id per start, and what identifies the process on its host.
 
@@ -171,7 +171,7 @@ class Owner:
     start_ticks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progress:
     """How far the work is, as it last told; None = never told."""
 
@@ -182,7 +182,7 @@ class Progress:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Run:
     """A run's row. Instants are UTC microseconds.
 
@@ -241,7 +241,7 @@ class Run:
     spent: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Attempt:
     """One claim's execution, as history keeps it."""
 
@@ -259,7 +259,7 @@ class Attempt:
     pid: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Grant:
     """A claim that has durably committed: the run may be started, with the definition live at the claim.
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from scheduler.clock import Micros
 from scheduler.model.jobs import CatchUp, Job, JobDefinition, JobId, Overlap
+from scheduler.model.record import record
 from scheduler.model.runs import RunId, RunTrigger, SkipReason
 from scheduler.model.triggers import Schedule
 
@@ -21,7 +22,7 @@ COUNT_CAP: Final = 10_000
 """Missed times are counted exactly up to here; above it the count is a lower bound and says so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Slot:
     """A fire time that is to run."""
 
@@ -30,7 +31,7 @@ class Slot:
     trigger: RunTrigger
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SkippedSpan:
     """Fire times that do not run: first and last of them, how many, why.
 
@@ -47,13 +48,13 @@ class SkippedSpan:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FirePlan:
     """What FIRE is to write for one job, and all that was assumed of its row.
 
     Attributes:
-        seen_fire_at: the row's `next_fire_at` that was planned from.
-        seen_revision: the row's revision that was planned from.
+        job: the row that was planned from.
+        seen_fire_at: its `next_fire_at`.
         slots: fire times to run, oldest first.
         spans: fire times to record as skipped.
         next_fire_at: the slot after all of these; None when there is none or it depends on a run's end.
@@ -61,9 +62,8 @@ class FirePlan:
         due_at: `next_fire_at` plus its jitter.
     """
 
-    job_id: JobId
+    job: Job
     seen_fire_at: Micros
-    seen_revision: int
     slots: tuple[Slot, ...]
     spans: tuple[SkippedSpan, ...]
     last_fire_at: Micros
@@ -71,8 +71,18 @@ class FirePlan:
     due_at: Micros | None
     next_if_skipped: Micros | None = None
 
+    @property
+    def job_id(self) -> JobId:
+        """Whose plan it is."""
+        return self.job.id
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    @property
+    def seen_revision(self) -> int:
+        """The row's revision that was planned from."""
+        return self.job.revision
+
+
+@record
 class PauseSpan:
     """A pause of all jobs; slots from `since` to `until`, both included, were held by it.
 
@@ -102,9 +112,8 @@ def plan_fire(
     slots = tuple(Slot(run_id=new_id(), fire_time=at, trigger=_cause(definition, at, now)) for at in wanted)
     following, after_skip = _following(definition.schedule, newest, now)
     return FirePlan(
-        job_id=job.id,
+        job=job,
         seen_fire_at=seen,
-        seen_revision=job.revision,
         slots=slots,
         spans=(*excluded_spans(definition.schedule, job.last_fire_at, newest), *spans),
         last_fire_at=newest,
@@ -162,7 +171,7 @@ def _newest_due(schedule: Schedule, seen: Micros, now: Micros) -> Micros:
     return seen if newest is None else max(seen, newest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Due:
     """The slots from `first` to `newest`, and the pauses that hold some of them."""
 
@@ -170,6 +179,12 @@ class _Due:
     first: Micros
     newest: Micros
     paused: tuple[PauseSpan, ...]
+
+    def is_one_on_time(self, definition: JobDefinition, now: Micros) -> bool:
+        """There is one slot, no pause may have held it, and it is not late."""
+        if self.first != self.newest or self.paused:
+            return False
+        return now - self.schedule.due_at(self.newest) <= definition.late_after
 
     def newest_open(self) -> Iterator[Micros]:
         """Slots that no pause holds, newest first; it costs no more than the pauses and the slots taken."""
@@ -220,6 +235,10 @@ class _Due:
 
 def _decide(definition: JobDefinition, due: _Due, now: Micros) -> tuple[list[Micros], list[SkippedSpan]]:
     """Which slots run; all others, stretch by stretch, are told. Those that run are the newest open ones."""
+    if due.is_one_on_time(
+        definition, now
+    ):  # what nearly every fire is: the rest says the same, in more steps
+        return [due.newest], []
     wanted = _wanted(definition, due, now)
     spans: list[SkippedSpan] = []
     for pause, start, end in due.parts():
@@ -280,7 +299,7 @@ class Admission(Enum):
     SKIP_QUEUE_FULL = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Occupancy:
     """The rows that stand in the way of a start, counted in its own transaction.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.clock import Micros
 from scheduler.model.items import ItemCounts
 from scheduler.model.jobs import Job, JobStatus, PauseReason
+from scheduler.model.record import record
 from scheduler.model.runs import Run, RunReason, RunState
 
 
@@ -24,7 +24,7 @@ class Ending(StrEnum):
     """No further item is begun and none is under way; what that means is judged from the items' rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Verdict:
     """What a writer says of a run, and all that it assumed of the row.
 
@@ -57,7 +57,7 @@ class Verdict:
     broken: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LiveRows:
     """The rows as they are inside the transaction.
 
@@ -73,7 +73,7 @@ class LiveRows:
     items: ItemCounts | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunWrite:
     """The run's columns after the write-back."""
 
@@ -85,7 +85,7 @@ class RunWrite:
     counted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobWrite:
     """The job's columns after the write-back; `status` None leaves the operator's word untouched.
 
@@ -114,7 +114,7 @@ class Standing(StrEnum):
     ALREADY_WRITTEN = "already_written"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decision:
     """Everything a write-back writes, and what is to be told of it.
 

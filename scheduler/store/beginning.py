@@ -18,8 +18,8 @@ from scheduler.model.jobs import Job, PauseMode, PauseReason
 from scheduler.model.runs import RunId, RunState, Wish
 from scheduler.rules.batch import affordable, budget_words, failed_enough
 from scheduler.store.items import Sums, day_of, item_counts
-from scheduler.store.rows import job_of
-from scheduler.store.transaction import Row, Transaction
+from scheduler.store.rows import Row, job_of
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import BeginItems, Begun, Claimant, NoBegin, own_peer
 
 _BY: Final = "schedulerd"

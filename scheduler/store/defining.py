@@ -16,7 +16,7 @@ from scheduler.model.runs import RunReason, SkipReason
 from scheduler.store.finishing import cancel_rest, end_if_past
 from scheduler.store.operating import live_job, next_from_now, next_untold, unfinished
 from scheduler.store.rows import job_of
-from scheduler.store.starting import tell_unfired
+from scheduler.store.skipping import tell_unfired
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import ChangeKind, DefinitionChange, Operated
 
@@ -45,7 +45,10 @@ def _add(tx: Transaction, change: DefinitionChange) -> Operated:
     else:
         _restore(tx, change, definition, job_of(row), revision)
     tx.record("add", change.peer, job=change.job_id, detail=_told(change))
-    completed = end_if_past(tx, live_job(tx, change.job_id))
+    job = live_job(tx, change.job_id)
+    completed = end_if_past(tx, job)
+    if row is None and not completed:  # nobody can have run it, or changed it since
+        return Operated(job=job, changed=True)
     return _operated(tx, change, completed=completed)
 
 
@@ -226,6 +229,7 @@ def _columns(definition: JobDefinition) -> dict[str, object]:
         "group_name": definition.group,
         "max_running": 1 if definition.solo else definition.max_running,
         "priority": definition.priority,
+        "tells": definition.alerts.tells_anything,
     }
 
 

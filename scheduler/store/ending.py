@@ -12,9 +12,9 @@ from scheduler.model.jobs import Job
 from scheduler.model.runs import Run, RunId, RunState
 from scheduler.rules.batch import AGAIN, after_crash
 from scheduler.store.items import Sums, day_of
-from scheduler.store.rows import job_of
+from scheduler.store.rows import Row, job_of
 from scheduler.store.settling import settle_ended_run
-from scheduler.store.transaction import Row, Transaction
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import ItemOutcome
 
 _LOST: Final = "its worker was gone, or was stopped, before its outcome was known"

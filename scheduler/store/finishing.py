@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition, NotFound
-from scheduler.model.jobs import Job, JobStatus, PauseMode, PauseReason
+from scheduler.model.jobs import Job, JobId, JobStatus, PauseMode, PauseReason
 from scheduler.model.runs import TERMINAL, Run, RunId, RunReason, RunState, SkipReason
 from scheduler.rules.reconcile import (
     Decision,
@@ -28,9 +28,9 @@ from scheduler.rules.reconcile import (
 )
 from scheduler.store.ending import settle_begun
 from scheduler.store.items import item_counts
-from scheduler.store.rows import job_of, run_of
-from scheduler.store.starting import one_skipped, tell_skipped, tell_unfired
-from scheduler.store.transaction import Transaction
+from scheduler.store.rows import JOB_REVISION, definition_of, job_from, job_of, run_from, run_of
+from scheduler.store.skipping import one_skipped, tell_skipped, tell_unfired
+from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Finished, own_peer
 
 Decide: TypeAlias = Callable[[Verdict, LiveRows, Micros], Decision]
@@ -46,8 +46,30 @@ _ATTEMPT_STATE = {
 
 
 def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconcile) -> list[Finished]:
-    """Each verdict reconciled and written, in order."""
-    return [finish_one(tx, verdict, decide) for verdict in verdicts]
+    """Each verdict reconciled and written. Those that end a run and do no more are written as one set, first.
+
+    All of them are concurrent, so any order is right; but two ends of a job are not judged by one look.
+    """
+    looks = _look(tx, [verdict.run_id for verdict in verdicts])
+    refused: dict[int, Finished] = {}
+    ends: dict[int, _End] = {}
+    jobs: set[JobId] = set()
+    for place, verdict in enumerate(verdicts):
+        look = looks.get(verdict.run_id)
+        if look is None or look.run.items_total is not None or look.run.job in jobs or _counts_others(look):
+            continue
+        live = LiveRows(run=look.run, job=look.job, others=0)
+        decision = decide(verdict, live, tx.now)
+        if decision.run is None:
+            refused[place] = Finished(decision=decision, run=look.run, job=look.job)
+        elif not _does_more(decision.job):
+            jobs.add(look.run.job)
+            ends[place] = _End(verdict, live, decision, decision.run)
+    written = dict(zip(ends, _write(tx, list(ends.values())), strict=True))
+    return [
+        refused.get(place) or written.get(place) or finish_one(tx, verdict, decide)
+        for place, verdict in enumerate(verdicts)
+    ]
 
 
 def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) -> Finished:
@@ -60,82 +82,118 @@ def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) ->
     decision = decide(verdict, live, tx.now)
     if decision.run is None:
         return Finished(decision=decision, run=live.run, job=live.job)
-    run = _write_run(tx, verdict, decision.run)
+    (finished,) = _write(tx, [_End(verdict, live, decision, decision.run)])
     if decision.job is None or live.job is None:
-        return Finished(decision=decision, run=run, job=live.job)
-    job = _write_counters(tx, live.job, decision.job)
+        return finished
     more = _write_more(tx, live.job, decision.job)
     ended = cancel_rest(tx, live.job) if decision.ends_job else ()
     if more:
-        after = _live_rows(tx, run.id)
+        after = _live_rows(tx, live.run.id)
         return Finished(decision=decision, run=after.run, job=after.job, ended=ended)
-    return Finished(decision=decision, run=run, job=job, ended=ended)
+    return replace(finished, ended=ended)
+
+
+class _Look(NamedTuple):
+    """A run and its job as they are now."""
+
+    run: Run
+    job: Job | None
+
+
+class _End(NamedTuple):
+    """A verdict, what it met, and what is to be written."""
+
+    verdict: Verdict
+    live: LiveRows
+    decision: Decision
+    write: RunWrite
+
+
+def _look(tx: Transaction, ids: Sequence[str]) -> dict[str, _Look]:
+    runs = [run_from(values) for values in tx.gathered("live_runs", ids=packed(ids))]
+    names = packed(list({run.job for run in runs}))
+    rows = tx.gathered("live_jobs", ids=names)
+    decoded = {row[0]: tx.definitions.find(row[0], row[JOB_REVISION]) for row in rows}
+    missing = [id for id, found in decoded.items() if found is None]
+    if missing:
+        for id, _, source in tx.gathered("definitions", ids=packed(missing)):
+            decoded[id] = definition_of(id, source)
+    jobs = {row[0]: job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None}
+    return {run.id: _Look(run, jobs.get(run.job)) for run in runs}
+
+
+def _counts_others(look: _Look) -> bool:
+    return look.job is not None and depends_on_others(look.job)
 
 
 def _live_rows(tx: Transaction, run_id: RunId) -> LiveRows:
-    row = tx.one("live_run", id=run_id)
-    if row is None:
+    look = _look(tx, [run_id]).get(run_id)
+    if look is None:
         raise NotFound(f"there is no run {run_id}")
-    job_row = tx.one("live_job", id=row["job"])
-    job = None if job_row is None else job_of(job_row)
-    counts = job is not None and depends_on_others(job)
+    run = look.run
     return LiveRows(
-        run=run_of(row),
-        job=job,
-        others=int(tx.value("other_scheduled_runs", job=row["job"], id=run_id)) if counts else 0,
-        items=None if row["items_total"] is None else item_counts(tx, run_id),
+        run=run,
+        job=look.job,
+        others=int(tx.value("other_scheduled_runs", job=run.job, id=run_id)) if _counts_others(look) else 0,
+        items=None if run.items_total is None else item_counts(tx, run_id),
     )
 
 
-def _write_run(tx: Transaction, verdict: Verdict, write: RunWrite) -> Run:
-    """The run as it is now."""
-    row = tx.changed(
-        "finish_run",
-        id=verdict.run_id,
-        claim=verdict.claim,
-        expects=verdict.expects,
-        state=write.state,
-        reason=write.reason,
-        message=write.message,
-        ready_at=write.ready_at,
-        attempt=write.attempt,
-        counted=write.counted,
-        finished_at=tx.now if write.state in TERMINAL else None,
-        exit_code=verdict.exit_code,
-        signal=verdict.signal,
-        result=verdict.result,
-        cost=verdict.cost,
-    )
-    if row is None:
-        raise IllegalTransition(f"run {verdict.run_id} changed inside the transaction that read it")
-    tx.execute(
-        "finish_attempt",
-        run=verdict.run_id,
-        claim=verdict.claim,
-        now=tx.now,
-        state=_ATTEMPT_STATE.get(verdict.ending, write.state),
-        reason=verdict.reason,
-        message=verdict.message,
-        exit_code=verdict.exit_code,
-        signal=verdict.signal,
-    )
-    return run_of(row)
+def _write(tx: Transaction, ends: Sequence[_End]) -> list[Finished]:
+    """Runs, attempts and counters of these ends; each as it is now."""
+    if not ends:
+        return []
+    _write_runs(tx, ends)
+    _write_counters(tx, [(end.live.job, end.decision.job) for end in ends])
+    after = _look(tx, [end.verdict.run_id for end in ends])
+    return [
+        Finished(decision=end.decision, run=after[end.verdict.run_id].run, job=after[end.verdict.run_id].job)
+        for end in ends
+    ]
 
 
-def _write_counters(tx: Transaction, job: Job, write: JobWrite) -> Job:
-    """The job as it is now."""
-    row = tx.changed(
-        "write_counters",
-        id=job.id,
-        seen_revision=job.revision,
-        added_revision=job.added_revision,
-        failures=write.failures,
-        crashes=write.crashes,
-        fires_done=write.fires_done,
+def _write_runs(tx: Transaction, ends: Sequence[_End]) -> None:
+    rows = [
+        (
+            *(verdict.run_id, verdict.claim, verdict.expects),
+            *(write.state, write.reason, write.message, write.ready_at, write.attempt, write.counted),
+            tx.now if write.state in TERMINAL else None,
+            *(verdict.exit_code, verdict.signal, verdict.result, verdict.cost),
+        )
+        for verdict, _, _, write in ends
+    ]
+    if tx.execute("finish_run", ends=packed(rows)) != len(ends):
+        names = ", ".join(end.verdict.run_id for end in ends)
+        raise IllegalTransition(f"run {names} changed inside the transaction that read it")
+    attempts = [
+        (
+            *(verdict.run_id, verdict.claim, _ATTEMPT_STATE.get(verdict.ending, write.state)),
+            *(verdict.reason, verdict.message, verdict.exit_code, verdict.signal),
+        )
+        for verdict, _, _, write in ends
+    ]
+    tx.execute("finish_attempt", ends=packed(attempts), now=tx.now)
+
+
+def _write_counters(tx: Transaction, writes: Sequence[tuple[Job | None, JobWrite | None]]) -> None:
+    rows = [
+        (job.id, job.revision, job.added_revision, write.failures, write.crashes, write.fires_done)
+        for job, write in writes
+        if job is not None and write is not None
+    ]
+    if rows and tx.execute("write_counters", counters=packed(rows)) != len(rows):
+        names = ", ".join(str(row[0]) for row in rows)
+        raise IllegalTransition(f"job {names} changed inside the transaction that read it")
+
+
+def _does_more(write: JobWrite | None) -> bool:
+    """An end does more to its job than count."""
+    return write is not None and (
+        write.problem is not None
+        or write.pause_reason is not None
+        or write.status is not None
+        or (write.sets_next and write.next_fire_at is not None)
     )
-    if row is None:
-        raise IllegalTransition(f"job {job.id} changed inside the transaction that read it")
-    return job_of(row)
 
 
 def _write_more(tx: Transaction, job: Job, write: JobWrite) -> bool:

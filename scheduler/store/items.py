@@ -15,7 +15,8 @@ from scheduler.model.items import ItemCounts
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunId
 from scheduler.model.zones import load_zone
-from scheduler.store.transaction import Row, Transaction
+from scheduler.store.rows import Row
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import ItemSlice
 
 

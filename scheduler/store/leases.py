@@ -10,7 +10,7 @@ from scheduler.clock import MINUTE, Micros
 from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store.rows import job_of, run_of
-from scheduler.store.starting import grant_of, record_attempt
+from scheduler.store.starting import grant_of, record_attempts
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Claimant, ClaimRef, Report
 
@@ -118,7 +118,7 @@ def reattach(tx: Transaction, who: Claimant, run_id: RunId, claim: int) -> Grant
         now=tx.now,
         message=f"its daemon was gone; its unit went on, and claim {run.claim} took it up",
     )
-    record_attempt(tx, run)
+    record_attempts(tx, [run])
     job_row = tx.one("live_job", id=run.job)
     assert job_row is not None  # noqa: S101 - a job's row outlives its runs
     return grant_of(run, job_of(job_row))

@@ -11,8 +11,8 @@ from scheduler.model.items import Item
 from scheduler.model.runs import Run
 from scheduler.store.keyed import KEPT, Outcome, judged
 from scheduler.store.pausevalues import AllOperated
-from scheduler.store.rows import attempt_of, run_of
-from scheduler.store.transaction import Row, Transaction
+from scheduler.store.rows import Row, attempt_of, run_of
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import Cancelled, Finished, JobView, Operated, Peer, Started
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from scheduler.rules.planning import SkippedSpan, missed_span
 from scheduler.store.finishing import cancel_unstarted, end_if_past, end_job_if_exhausted
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.settling import choose_items
-from scheduler.store.starting import live_run, tell_skipped
+from scheduler.store.skipping import tell_skipped
+from scheduler.store.starting import NewRun, insert_runs, live_run
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import (
     Cancelled,
@@ -255,25 +256,14 @@ def _wanted_of(job: Job, first: Micros, last: Micros, missed: Missed) -> list[Mi
 
 
 def _queue_catch_up(tx: Transaction, job: Job, slot: Micros) -> None:
-    tx.execute(
-        "insert_run",
+    new = NewRun(
         id=new_run_id(tx.now),
-        job=job.id,
+        job=job,
         trigger=RunTrigger.CATCH_UP,
-        state=RunState.QUEUED,
-        fire_time=slot,
         generation=job.generation,
-        args=None,
-        under_pause=False,
-        solo=job.definition.solo,
-        added_revision=job.added_revision,
-        definition_revision=None,
-        claim=0,
-        owner=None,
-        lease_until=None,
-        queued_at=tx.now,
-        claimed_at=None,
+        fire_time=slot,
     )
+    insert_runs(tx, [new])
 
 
 def cancel(tx: Transaction, run_id: RunId, peer: Peer) -> Cancelled:

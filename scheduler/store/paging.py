@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 from scheduler.clock import Micros
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import Run
-from scheduler.store.rows import job_of, run_of
-from scheduler.store.transaction import Row
+from scheduler.store.rows import Row, job_of, run_of
 from scheduler.store.values import JobView
 
 T = TypeVar("T")
@@ -78,20 +77,19 @@ class SqlitePages:
 
     async def _views(self, rows: Sequence[Row]) -> list[JobView]:
         """The jobs with their runs, decoded in the thread that read them."""
+        return await self._read(lambda db: self._with_runs(db, rows))
+
+    def _with_runs(self, db: sqlite3.Connection, rows: Sequence[Row]) -> list[JobView]:
+        """In the connection's thread: these jobs with their runs."""
         ids = json.dumps([row["id"] for row in rows])
-
-        def views(db: sqlite3.Connection) -> list[JobView]:
-            last = {row["job"]: run_of(row) for row in db.execute(self._queries["last_runs"], {"jobs": ids})}
-            live: dict[str, list[Run]] = {}
-            for row in db.execute(self._queries["live_runs_of"], {"jobs": ids}):
-                live.setdefault(row["job"], []).append(run_of(row))
-            jobs = [job_of(row) for row in rows]
-            return [
-                JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ())))
-                for job in jobs
-            ]
-
-        return await self._read(views)
+        last = {row["job"]: run_of(row) for row in db.execute(self._queries["last_runs"], {"jobs": ids})}
+        live: dict[str, list[Run]] = {}
+        for row in db.execute(self._queries["live_runs_of"], {"jobs": ids}):
+            live.setdefault(row["job"], []).append(run_of(row))
+        jobs = [job_of(row) for row in rows]
+        return [
+            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ()))) for job in jobs
+        ]
 
     async def runs(
         self,
@@ -104,7 +102,7 @@ class SqlitePages:
     ) -> list[Run]:
         values: dict[str, object] = {"before": _END if before is None else before, "limit": limit}
         if job is not None:
-            rows = await self._rows("list_runs_of_job", job=job, state=state, since=since, **values)
+            rows = await self._runs_of_job(job, before, limit, {"state": state, "since": since})
         elif since is not None:
             rows = await self._search_runs(before, limit, {"state": state, "since": since})
         elif state is not None:
@@ -112,6 +110,23 @@ class SqlitePages:
         else:
             rows = await self._rows("list_runs", **values)
         return [run_of(row) for row in rows]
+
+    async def _runs_of_job(
+        self, job: JobId, before: int | None, limit: int, wanted: Mapping[str, object]
+    ) -> list[Row]:
+        """The job's newest runs before `before` that fit, looked for stretch by stretch."""
+        end = _END if before is None else before
+        if all(value is None for value in wanted.values()):
+            return await self._rows("list_runs_of_job", job=job, before=end, limit=limit)
+        found: list[Row] = []
+        while len(found) < limit:
+            (stretch,) = await self._rows("runs_stretch", job=job, before=end, stretch=_RUNS_AT_ONCE)
+            if stretch["start"] is None:
+                break
+            values: dict[str, Any] = {"before": end, "from": stretch["start"], "limit": limit - len(found)}
+            found += await self._rows("search_runs_of_job", job=job, **values, **wanted)
+            end = stretch["start"]
+        return found
 
     async def _search_runs(self, before: int | None, limit: int, wanted: Mapping[str, object]) -> list[Row]:
         """The newest runs before `before` that fit, looked for stretch by stretch."""

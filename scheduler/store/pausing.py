@@ -22,8 +22,8 @@ from scheduler.store.pausevalues import (
     PauseExpired,
     ResumeAllRequest,
 )
-from scheduler.store.rows import job_of, pause_of, run_of
-from scheduler.store.transaction import Row, Transaction
+from scheduler.store.rows import Row, job_of, pause_of, run_of
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import Missed, Peer
 from scheduler.store.wishes import stronger, wish_in_flight
 

@@ -11,7 +11,7 @@ next_fire_at due_at`, the failure counters, a run's `state reason message ready_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from scheduler.clock import Micros
@@ -123,6 +123,18 @@ class Reads(Protocol):
         """How many jobs and unfinished runs there are."""
         ...
 
+    async def newest_run(self) -> int:
+        """The place in the history of its newest row; 0: there was none yet."""
+        ...
+
+    async def ran_since(self, after: int, *, limit: int) -> tuple[list[JobId], int]:
+        """The jobs of up to `limit` rows of the history behind `after`, and the place of the last of them."""
+        ...
+
+    async def surplus_of(self, kept: Retention, jobs: Sequence[JobId], *, limit: int) -> list[RunId]:
+        """Up to `limit` runs that these jobs do not keep, under the rules of `surplus`."""
+        ...
+
     async def next_fires(self, limit: int) -> dict[JobId, Micros]:
         """When up to `limit` jobs are due next, jitter included, in that order."""
         ...
@@ -147,12 +159,16 @@ class Reads(Protocol):
         """Jobs whose handler could not be imported."""
         ...
 
-    async def file_jobs(self) -> list[Job]:
-        """Every job that came from a file and is not removed."""
+    async def telling_jobs(self, *, after: JobId | None, limit: int) -> list[Job]:
+        """A slice of the jobs of which somebody wants to hear, by id, from the first one behind `after`."""
         ...
 
-    async def api_ids(self) -> set[JobId]:
-        """Ids of jobs made through the API."""
+    async def file_definitions(self) -> dict[JobId, tuple[str | None, str]]:
+        """Of every job that came from a file and is not removed: that file, and the definition's text."""
+        ...
+
+    async def api_ids(self, among: Collection[JobId]) -> set[JobId]:
+        """Which of these ids have jobs that were made through the API."""
         ...
 
 

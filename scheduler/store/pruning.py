@@ -10,6 +10,7 @@ which may be many, follow in steps, also after a crash in between.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -41,6 +42,19 @@ def surplus(
             return found, JobId(after)
         after = job["id"]
     return found, JobId(after) if jobs else None
+
+
+def surplus_of(
+    db: sqlite3.Connection, queries: Mapping[str, str], kept: Retention, jobs: Sequence[JobId], limit: int
+) -> list[RunId]:
+    """Up to `limit` runs that these jobs do not keep."""
+    found: list[RunId] = []
+    for job in db.execute(queries["jobs_named"], {"ids": json.dumps(jobs)}).fetchall():
+        if len(found) >= limit:
+            break
+        keep = job["keep_runs"] or kept.runs_per_job
+        found += _of_job(db, queries, job["id"], kept.before, keep, limit - len(found))
+    return found
 
 
 def _of_job(
@@ -79,21 +93,21 @@ def _aged(db: sqlite3.Connection, queries: Mapping[str, str], job: str, before: 
 
 def prune(tx: Transaction, runs: Sequence[RunId]) -> int:
     """Those of the runs that still may go have left the history; how many."""
-    gone = 0
-    for run in runs:
-        if tx.execute("delete_run", id=run) == 1:
-            tx.execute("delete_attempts", run=run)
-            tx.execute("note_pruned", run=run)
-            gone += 1
-    return gone
+    gone = [row["id"] for row in tx.all("delete_runs", runs=json.dumps(runs))]
+    if gone:
+        tx.execute("delete_attempts", runs=json.dumps(gone))
+        tx.execute("note_pruned", runs=json.dumps(gone))
+    return len(gone)
 
 
 def clear(tx: Transaction, runs: Sequence[RunId], limit: int) -> None:
     """Up to `limit` items of these pruned runs are gone; a run that has none left is forgotten."""
-    for run in runs:
-        if limit > 0:
-            limit -= tx.execute("delete_items", run=run, limit=limit)
-        tx.execute("forget_pruned", run=run)
+    named = json.dumps(runs)
+    for row in tx.all("runs_with_items", runs=named):
+        if limit <= 0:
+            break
+        limit -= tx.execute("delete_items", run=row["run"], limit=limit)
+    tx.execute("forget_pruned", runs=named)
 
 
 def prune_records(tx: Transaction, before: Micros | None, limit: int) -> int:

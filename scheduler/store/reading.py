@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from scheduler.clock import Micros
 from scheduler.errors import AlreadyDone, NotFound, StoreUnavailable
 from scheduler.model.items import Item, ItemCounts
-from scheduler.model.jobs import Job, JobId, Pause
+from scheduler.model.jobs import Job, JobId, Pause, Retention
 from scheduler.model.runs import Attempt, Run, RunId
+from scheduler.store import pruning
 from scheduler.store.items import counts_of
 from scheduler.store.once import already_done
 from scheduler.store.paging import SqlitePages
 from scheduler.store.rows import (
+    Row,
     attempt_of,
     audit_of,
     claim_of,
     item_of,
     job_of,
     pause_of,
-    pause_span_of,
     run_of,
 )
-from scheduler.store.transaction import Row
-from scheduler.store.values import AuditEntry, Counts, DueLook, JobView, LiveLook
+from scheduler.store.values import AuditEntry, Counts, JobView, LiveLook
 from scheduler.store.writer import ThreadConnection
 
 T = TypeVar("T")
@@ -50,10 +50,14 @@ class SqliteReads(SqlitePages):
         self._queries = queries
 
     async def job(self, job_id: JobId) -> JobView:
-        row = await self._one("live_job", id=job_id)
-        if row is None or row["removed_at"] is not None:
+        def look(db: sqlite3.Connection) -> list[JobView]:
+            rows = db.execute(self._queries["live_job"], {"id": job_id}).fetchall()
+            return self._with_runs(db, [row for row in rows if row["removed_at"] is None])
+
+        views = await self._read(look)
+        if not views:
             raise NotFound(f"there is no job {job_id}")
-        return (await self._views([row]))[0]
+        return views[0]
 
     async def run(self, run_id: RunId) -> Run:
         row = await self._one("live_run", id=run_id)
@@ -82,6 +86,17 @@ class SqliteReads(SqlitePages):
         runs = {row["name"]: row["number"] for row in await self._all("count_runs")}
         return Counts(jobs=jobs, runs=runs)
 
+    async def ran_since(self, after: int, *, limit: int) -> tuple[list[JobId], int]:
+        row = await self._one("ran_since", after=after, limit=limit)
+        return json.loads(row["jobs"]), after if row["until"] is None else row["until"]
+
+    async def newest_run(self) -> int:
+        return int((await self._one("newest_seq"))["seq"])
+
+    async def surplus_of(self, kept: Retention, jobs: Sequence[JobId], *, limit: int) -> list[RunId]:
+        queries = self._queries
+        return await self._read(lambda db: pruning.surplus_of(db, queries, kept, jobs, limit))
+
     async def next_fires(self, limit: int) -> dict[JobId, Micros]:
         rows = await self._all("next_fires", limit=limit)
         return {JobId(row["id"]): row["due_at"] for row in rows}
@@ -103,11 +118,19 @@ class SqliteReads(SqlitePages):
     async def broken_jobs(self) -> list[Job]:
         return [job_of(row) for row in await self._all("broken_jobs")]
 
-    async def file_jobs(self) -> list[Job]:
-        return [job_of(row) for row in await self._all("file_jobs")]
+    async def telling_jobs(self, *, after: JobId | None, limit: int) -> list[Job]:
+        return [job_of(row) for row in await self._all("telling_jobs", after=after or "", limit=limit)]
 
-    async def api_ids(self) -> set[JobId]:
-        return {JobId(row["id"]) for row in await self._all("api_ids")}
+    async def file_definitions(self) -> dict[JobId, tuple[str | None, str]]:
+        def look(db: sqlite3.Connection) -> dict[JobId, tuple[str | None, str]]:
+            rows = db.execute(self._queries["file_definitions"])
+            return {JobId(job_id): (file, source) for job_id, file, source in rows}
+
+        return await self._read(look)
+
+    async def api_ids(self, among: Collection[JobId]) -> set[JobId]:
+        rows = await self._all("api_ids", ids=json.dumps(list(among)))
+        return {JobId(row["id"]) for row in rows}
 
     async def items(
         self, run_id: RunId, *, state: str | None, after: tuple[int, int] | None, limit: int
@@ -146,31 +169,6 @@ class SqliteReads(SqlitePages):
             return LiveLook(now=now, running=running, recovering=recovering, wedged=wedged)
 
         return await self._snapshot(look)
-
-    async def due_jobs(self, now: Micros, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
-        """Jobs on time and jobs that are late, earliest first, and the pauses that concern them."""
-
-        def look(rows: Rows) -> DueLook:
-            late_before = now - late_after
-            late = rows("due_late", late_before=late_before, limit=max(0, late_limit))
-            found = late + rows("due_on_time", now=now, late_before=late_before, limit=limit)
-            jobs = tuple(job_of(row) for row in found)
-            slots = [job.next_fire_at for job in jobs if job.next_fire_at is not None]
-            spans = rows("global_spans", after=min(slots)) if slots else []
-            return DueLook(
-                now=now,
-                jobs=jobs,
-                paused=tuple(pause_span_of(row, now) for row in spans),
-                pause_over=bool(rows("is_pause_over", now=now)[0]["over"]),
-            )
-
-        return await self._snapshot(look)
-
-    async def wake_after(self, after: Micros) -> Micros | None:
-        """The earliest moment after `after` at which something could act by itself."""
-        row = await self._one("next_wake", after=after)
-        moment: Micros | None = None if row is None else row[0]
-        return moment
 
     async def _snapshot(self, look: Callable[[Rows], T]) -> T:
         """What `look` makes of rows that were all there at one moment."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 from scheduler.clock import Micros
 from scheduler.errors import Invalid
@@ -33,8 +35,9 @@ from scheduler.model.runs import (
 from scheduler.model.triggers import Manual, Schedule
 from scheduler.rules.planning import PauseSpan
 from scheduler.rules.recovery import ClaimSeen
-from scheduler.store.transaction import Row
 from scheduler.store.values import AuditEntry, Peer
+
+Row: TypeAlias = Mapping[str, Any]
 
 
 @lru_cache(maxsize=20_000)
@@ -58,47 +61,104 @@ def definition_of(job_id: JobId, source: str) -> tuple[JobDefinition, str | None
         )
 
 
+class Definitions:
+    """The decoded definitions of one store, by job and revision, so that a fire decodes nothing again.
+
+    Only what has committed may be learnt: a revision that was rolled back is given to another definition.
+    """
+
+    def __init__(self, size: int = 20_000) -> None:
+        self._known: dict[tuple[str, int], tuple[JobDefinition, str | None]] = {}
+        self._size = size
+
+    def find(self, job_id: str, revision: int) -> tuple[JobDefinition, str | None] | None:
+        """What `definition_of` said of this revision; None: it was never asked, or long ago."""
+        return self._known.get((job_id, revision))
+
+    def learn(self, job_id: str, revision: int, source: str) -> tuple[JobDefinition, str | None]:
+        """What `definition_of` says of this committed revision. Only the thread that reads may call it."""
+        if len(self._known) >= self._size:
+            del self._known[next(iter(self._known))]
+        found = self._known[job_id, revision] = definition_of(JobId(job_id), source)
+        return found
+
+
 def job_of(row: Row) -> Job:
     """The live job row."""
-    job_id = JobId(row["id"])
-    definition, error = definition_of(job_id, row["definition"])
+    return job_from(picked(JOB_COLUMNS, row), definition_of(JobId(row["id"]), row["definition"]))
+
+
+def job_from(values: Sequence[Any], decoded: tuple[JobDefinition, str | None]) -> Job:
+    """The live job row, of which `values` are `JOB_COLUMNS`; `decoded` is what `definition_of` says."""
+    definition, error = decoded
+    (id, status, enabled, revision, definition_revision, added_revision, origin, origin_file) = values[:8]
+    (next_fire_at, due_at, last_fire_at, generation, fires_done, failures, crashes) = values[8:15]
+    (problem_code, problem_message, removed_at, held_from, reason, mode, by, note, since, until) = values[15:]
     return Job(
-        id=job_id,
+        id=id,
         definition=definition,
         definition_error=error,
-        status=JobStatus(row["status"]),
-        enabled=bool(row["enabled"]),
-        revision=row["revision"],
-        definition_revision=row["definition_revision"],
-        added_revision=row["added_revision"],
-        origin=Origin(row["origin"]),
-        origin_file=row["origin_file"],
-        pause=_pause_of(row),
-        next_fire_at=row["next_fire_at"],
-        due_at=row["due_at"],
-        last_fire_at=row["last_fire_at"],
-        generation=row["generation"],
-        fires_done=row["fires_done"],
-        failures=row["failures"],
-        crashes=row["crashes"],
-        problem_code=row["problem_code"] if error is None else "broken",
-        problem_message=row["problem_message"] if error is None else error,
-        removed_at=row["removed_at"],
-        held_from=row["held_from"],
+        status=_STATUS[status],
+        enabled=bool(enabled),
+        revision=revision,
+        definition_revision=definition_revision,
+        added_revision=added_revision,
+        origin=_ORIGIN[origin],
+        origin_file=origin_file,
+        pause=None if reason is None else _pause(reason, mode, by, note, since, until),
+        next_fire_at=next_fire_at,
+        due_at=due_at,
+        last_fire_at=last_fire_at,
+        generation=generation,
+        fires_done=fires_done,
+        failures=failures,
+        crashes=crashes,
+        problem_code=problem_code if error is None else "broken",
+        problem_message=problem_message if error is None else error,
+        removed_at=removed_at,
+        held_from=held_from,
     )
 
 
-def _pause_of(row: Row) -> Pause | None:
-    if row["pause_reason"] is None:
-        return None
+JOB_COLUMNS: Final = (
+    *(
+        "id",
+        "status",
+        "enabled",
+        "revision",
+        "definition_revision",
+        "added_revision",
+        "origin",
+        "origin_file",
+    ),
+    *("next_fire_at", "due_at", "last_fire_at", "generation", "fires_done", "failures", "crashes"),
+    *("problem_code", "problem_message", "removed_at", "held_from"),
+    *("pause_reason", "pause_mode", "pause_by", "pause_note", "pause_since", "pause_until"),
+)
+"""Of a job's row, all that `Job` holds but its definition; queries that answer in JSON keep this order."""
+
+JOB_REVISION: Final = JOB_COLUMNS.index("definition_revision")
+"""Where the revision of the definition stands among them."""
+
+_STATUS: Final = {status.value: status for status in JobStatus}
+_ORIGIN: Final = {origin.value: origin for origin in Origin}
+
+
+def _pause(reason: str, mode: str, by: str, note: str | None, since: Micros, until: Micros | None) -> Pause:
     return Pause(
-        reason=PauseReason(row["pause_reason"]),
-        mode=PauseMode(row["pause_mode"]),
-        by=row["pause_by"],
-        note=row["pause_note"] or "",
-        since=row["pause_since"],
-        until=row["pause_until"],
+        reason=PauseReason(reason), mode=PauseMode(mode), by=by, note=note or "", since=since, until=until
     )
+
+
+def picked(columns: tuple[str, ...], row: Row) -> Sequence[Any]:
+    """The values of these columns: found by their place, since a look by name goes through all of them."""
+    values: Sequence[Any] = _picker(columns, tuple(row.keys()))(row)
+    return values
+
+
+@lru_cache(maxsize=64)
+def _picker(columns: tuple[str, ...], keys: tuple[str, ...]) -> itemgetter[Any]:
+    return itemgetter(*map(keys.index, columns))
 
 
 def pause_of(row: Row) -> Pause:
@@ -121,56 +181,74 @@ def pause_span_of(row: Row, now: Micros) -> PauseSpan:
 
 def run_of(row: Row) -> Run:
     """The run's row."""
+    return run_from(picked(RUN_COLUMNS, row))
+
+
+def run_from(values: Sequence[Any]) -> Run:
+    """The run's row, of which `values` are `RUN_COLUMNS`."""
+    (id, seq, job, trigger, state, reason, message, ready_at, fire_time, fire_time_last, count) = values[:11]
+    (generation, args, under_pause, wish, attempt, claim, owner, lease_until, serial) = values[11:20]
+    (queued_at, claimed_at, started_at, finished_at, progress_at, job_counted) = values[20:26]
+    (added_revision, definition_revision, pid, pid_ticks, exit_code, signal, result, cost) = values[26:34]
+    (done, total, failed, unknown, progress_message, items_total, spent) = values[34:]
+    untold = done is total is failed is unknown is progress_message is None
     return Run(
-        id=RunId(row["id"]),
-        seq=row["seq"],
-        job=JobId(row["job"]),
-        state=RunState(row["state"]),
-        trigger=RunTrigger(row["trigger"]),
-        wish=Wish(row["wish"]),
-        owner=None if row["owner"] is None else OwnerId(row["owner"]),
-        progress=Progress(
-            done=row["done"],
-            total=row["total"],
-            failed=row["failed"],
-            unknown=row["unknown"],
-            message=row["progress_message"],
-        ),
-        under_pause=bool(row["under_pause"]),
-        job_counted=bool(row["job_counted"]),
-        serial=bool(row["serial"]),
-        **{name: row[name] for name in _PLAIN},
+        id=id,
+        seq=seq,
+        job=job,
+        trigger=_TRIGGER[trigger],
+        state=_STATE[state],
+        reason=reason,
+        message=message,
+        ready_at=ready_at,
+        fire_time=fire_time,
+        fire_time_last=fire_time_last,
+        count=count,
+        generation=generation,
+        args=args,
+        under_pause=bool(under_pause),
+        wish=_WISH[wish],
+        attempt=attempt,
+        claim=claim,
+        owner=owner,
+        lease_until=lease_until,
+        serial=bool(serial),
+        queued_at=queued_at,
+        claimed_at=claimed_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        progress_at=progress_at,
+        job_counted=bool(job_counted),
+        added_revision=added_revision,
+        definition_revision=definition_revision,
+        pid=pid,
+        pid_ticks=pid_ticks,
+        exit_code=exit_code,
+        signal=signal,
+        result=result,
+        cost=cost,
+        progress=_UNTOLD
+        if untold
+        else Progress(done=done, total=total, failed=failed, unknown=unknown, message=progress_message),
+        items_total=items_total,
+        spent=spent,
     )
 
 
-_PLAIN = (
-    "reason",
-    "message",
-    "fire_time",
-    "fire_time_last",
-    "count",
-    "generation",
-    "args",
-    "attempt",
-    "claim",
-    "queued_at",
-    "claimed_at",
-    "started_at",
-    "finished_at",
-    "ready_at",
-    "lease_until",
-    "progress_at",
-    "cost",
-    "definition_revision",
-    "added_revision",
-    "items_total",
-    "spent",
-    "pid",
-    "pid_ticks",
-    "exit_code",
-    "signal",
-    "result",
+RUN_COLUMNS: Final = (
+    *("id", "seq", "job", "trigger", "state", "reason", "message", "ready_at"),
+    *("fire_time", "fire_time_last", "count", "generation", "args", "under_pause", "wish"),
+    *("attempt", "claim", "owner", "lease_until", "serial"),
+    *("queued_at", "claimed_at", "started_at", "finished_at", "progress_at", "job_counted"),
+    *("added_revision", "definition_revision", "pid", "pid_ticks", "exit_code", "signal", "result", "cost"),
+    *("done", "total", "failed", "unknown", "progress_message", "items_total", "spent"),
 )
+"""All that `Run` holds; queries that answer in JSON keep this order."""
+
+_TRIGGER: Final = {trigger.value: trigger for trigger in RunTrigger}
+_STATE: Final = {state.value: state for state in RunState}
+_WISH: Final = {wish.value: wish for wish in Wish}
+_UNTOLD: Final = Progress()
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -23,22 +23,26 @@ from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict, reconcile
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store import (
+    claiming,
     clockwork,
     defining,
     finishing,
     firing,
     leases,
+    manual,
     operating,
     pausing,
     pruning,
     settling,
 )
+from scheduler.store.dues import Limits, due_look, next_wake
 from scheduler.store.finishing import Decide
 from scheduler.store.integrity import Unchecked, mark_closed, mark_open
 from scheduler.store.itemstore import SqliteItemVerbs
 from scheduler.store.once import once
 from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
 from scheduler.store.reading import SqliteReads
+from scheduler.store.rows import Definitions
 from scheduler.store.schema import load_queries, prepare, refusal, refusal_of_place
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import (
@@ -91,12 +95,13 @@ _READER_PRAGMAS: Final = (
 class SqliteStore(SqliteReads, SqliteItemVerbs):
     """`Store` on one SQLite file. Made by `open`, ended by `close`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what `open` has made
         self,
         *,
         writer_connection: ThreadConnection,
         reader: ThreadConnection,
         writer: Writer,
+        definitions: Definitions,
         path: Path,
         queries: Mapping[str, str],
         clock: Clock,
@@ -106,10 +111,12 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         super().__init__(reader, queries)
         self._connections = (writer_connection, reader)
         self._writer = writer
+        self._definitions = definitions
         self._path = path
         self._clock = clock
         self._store_id = store_id
         self._decide = decide
+        self._finish = self._finish_all  # one object, so that the writer sees that all calls are of one kind
 
     @classmethod
     async def open(
@@ -136,7 +143,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
             StoreRefused: the file is not one that this version may open; it is left as it was.
             StoreUnavailable: it cannot be opened now.
         """
-        names = load_queries() if queries is None else queries
+        names, definitions = load_queries() if queries is None else queries, Definitions()
         deadline = clock.monotonic() + CHECK_FOR
         checked = await asyncio.to_thread(_opened, path, lambda: clock.monotonic() >= deadline)
         if checked is not None:
@@ -154,7 +161,8 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return cls(
             writer_connection=writer_connection,
             reader=reader,
-            writer=Writer(writer_connection, names, clock, on_trouble, on_commit),
+            writer=Writer(writer_connection, names, clock, on_trouble, on_commit, definitions),
+            definitions=definitions,
             path=path,
             queries=names,
             clock=clock,
@@ -176,18 +184,18 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         await self._verb(lambda tx: leases.sign_off(tx, owner))
 
     async def due(self, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
-        return await self.due_jobs(
-            self._clock.now(), limit=limit, late_after=late_after, late_limit=late_limit
-        )
+        now, names, known = self._clock.now(), self._queries, self._definitions
+        limits = Limits(on_time=limit, late=late_limit, late_before=now - late_after)
+        return await self._read(lambda db: due_look(db, names, known, now, limits))
 
     async def fire(self, who: Claimant, plans: Sequence[FirePlan]) -> list[Fired]:
         return await self._verb(lambda tx: firing.fire(tx, who, plans))
 
     async def start(self, who: Claimant, requests: Sequence[StartRequest]) -> list[Started | SchedulerError]:
-        return await self._verb(lambda tx: firing.start(tx, who, requests))
+        return await self._verb(lambda tx: manual.start(tx, who, requests))
 
     async def claim(self, who: Claimant, *, limit: int) -> tuple[list[Grant], list[Run]]:
-        return await self._verb(lambda tx: firing.claim(tx, who, limit))
+        return await self._verb(lambda tx: claiming.claim(tx, who, limit))
 
     async def renew(self, who: Claimant, claims: Sequence[ClaimRef]) -> dict[RunId, Wish]:
         return await self._verb(lambda tx: leases.renew(tx, who, claims))
@@ -196,7 +204,13 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         await self._verb(lambda tx: leases.report(tx, reports))
 
     async def finish(self, verdicts: Sequence[Verdict]) -> list[Finished]:
-        return await self._verb(lambda tx: finishing.finish(tx, verdicts, self._decide), patience=None)
+        finished: list[Finished] = await self._writer.submit_jointly(self._finish, verdicts, patience=None)
+        return finished
+
+    def _finish_all(self, tx: Transaction, calls: Sequence[Sequence[Verdict]]) -> list[list[Finished]]:
+        """The verdicts of several calls are one set."""
+        finished = iter(finishing.finish(tx, [one for verdicts in calls for one in verdicts], self._decide))
+        return [[next(finished) for _ in verdicts] for verdicts in calls]
 
     async def look(self) -> LiveLook:
         return await self.claims(self._clock.now())
@@ -211,7 +225,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         await self._verb(lambda tx: leases.leave(tx, who, claims))
 
     async def next_wake(self, after: Micros) -> Micros | None:
-        return await self.wake_after(after)
+        return await self._read(lambda db: next_wake(db, self._queries, after))
 
     async def surplus(
         self, kept: Retention, *, after: str, limit: int

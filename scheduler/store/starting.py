@@ -7,13 +7,24 @@ counted from rows, in the transaction that adds one) and one for the room of the
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from scheduler.clock import Micros
 from scheduler.model.jobs import Job, JobId
-from scheduler.model.runs import Grant, Run, RunId, RunState, RunTrigger, SkipReason, new_run_id
-from scheduler.rules.planning import Occupancy, SkippedSpan, missed_span, unfired_spans
-from scheduler.store.rows import pause_span_of, run_of
-from scheduler.store.transaction import Transaction
+from scheduler.model.record import record
+from scheduler.model.runs import (
+    Grant,
+    Run,
+    RunId,
+    RunReason,
+    RunState,
+    RunTrigger,
+    Wish,
+)
+from scheduler.rules.planning import Occupancy
+from scheduler.store.finishing import cancel_unstarted
+from scheduler.store.rows import run_of
+from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant
 
 
@@ -54,59 +65,124 @@ class Room:
         return self._groups[name]
 
 
+@record
+class Standing:
+    """A job that is asked for a run: what stands in the way, and what the engine itself may have changed.
+
+    Attributes:
+        scheduled: its scheduled runs that are not yet counted in `fires_done`.
+    """
+
+    live: int
+    recovering: int
+    queued: int
+    scheduled: int
+    generation: int
+    problem_code: str | None
+
+    def occupancy(self, *, room: bool) -> Occupancy:
+        """The rows that stand in the way, where `room` says whether a claim fits into the limits."""
+        return Occupancy(live=self.live, recovering=self.recovering, queued=self.queued, room=room)
+
+
+def standings(tx: Transaction, jobs: Sequence[JobId]) -> dict[JobId, Standing]:
+    """How each of these jobs stands now."""
+    return {
+        JobId(row[0]): Standing(
+            live=row[1],
+            recovering=row[2],
+            queued=row[3],
+            scheduled=row[4],
+            generation=row[5],
+            problem_code=row[6],
+        )
+        for row in tx.gathered("occupancy", jobs=packed(jobs))
+    }
+
+
 def occupancy(tx: Transaction, job: JobId, *, room: bool) -> tuple[Occupancy, int]:
     """What stands in the way of a start of this job now, and its scheduled runs not yet counted."""
-    row = tx.one("occupancy", job=job)
-    assert row is not None  # noqa: S101 - an aggregate always has a row
-    seen = Occupancy(live=row["live"], recovering=row["recovering"], queued=row["queued"], room=room)
-    return seen, row["scheduled"]
+    standing = standings(tx, [job])[job]
+    return standing.occupancy(room=room), standing.scheduled
 
 
-def insert_run(  # noqa: PLR0913 - what differs between the ways a run comes to life
-    tx: Transaction,
-    who: Claimant,
-    job: Job,
-    run_id: RunId,
-    trigger: RunTrigger,
-    *,
-    claimed: bool,
-    fire_time: Micros | None = None,
-    args: str | None = None,
-    under_pause: bool = False,
-) -> Run | None:
-    """The new row, claimed or queued; None if this fire time already made a run (I1)."""
-    row = tx.changed(
-        "insert_run",
-        id=run_id,
-        job=job.id,
-        trigger=trigger,
-        state=RunState.RUNNING if claimed else RunState.QUEUED,
-        fire_time=fire_time,
-        generation=job.generation,
-        args=args,
-        under_pause=under_pause,
-        solo=job.definition.solo,
-        added_revision=job.added_revision,
-        definition_revision=job.definition_revision if claimed else None,
-        claim=1 if claimed else 0,
-        owner=who.owner.id if claimed else None,
-        lease_until=tx.now + who.lease if claimed else None,
-        queued_at=tx.now,
-        claimed_at=tx.now if claimed else None,
+@record
+class NewRun:
+    """A run that is to be inserted, claimed or queued.
+
+    Attributes:
+        claimant: who has claimed it at once; None: it is queued.
+        generation: of the clock, as the job's row has it now.
+        under_pause: its job's own pause does not hold it.
+    """
+
+    id: RunId
+    job: Job
+    trigger: RunTrigger
+    generation: int
+    claimant: Claimant | None = None
+    fire_time: Micros | None = None
+    args: str | None = None
+    under_pause: bool = False
+
+
+def insert_runs(tx: Transaction, news: Sequence[NewRun]) -> list[Run | None]:
+    """The new rows; None where the fire time had already made a run (I1)."""
+    if not news:
+        return []
+    rows = [_row_of(new, tx.now) for new in news]
+    tx.execute("insert_run", runs=packed(rows), now=tx.now)
+    places = dict(tx.gathered("inserted_runs", ids=packed([new.id for new in news])))
+    runs = [_as_inserted(new, tx.now, places.get(new.id)) for new in news]
+    record_attempts(tx, [run for run in runs if run is not None and run.claim > 0])
+    return runs
+
+
+def _row_of(new: NewRun, now: Micros) -> tuple[object, ...]:
+    job, who = new.job, new.claimant
+    return (
+        *(new.id, job.id, new.trigger, RunState.QUEUED if who is None else RunState.RUNNING),
+        *(new.fire_time, new.generation, new.args, new.under_pause, job.definition.solo, job.added_revision),
+        *(
+            (None, 0, None, None, None)
+            if who is None
+            else (job.definition_revision, 1, who.owner.id, now + who.lease, now)
+        ),
     )
-    if row is None:
+
+
+def _as_inserted(new: NewRun, now: Micros, seq: int | None) -> Run | None:
+    if seq is None:
         return None
-    run = run_of(row)
-    if claimed:
-        record_attempt(tx, run)
-    return run
-
-
-def record_attempt(tx: Transaction, run: Run) -> None:
-    """The claim has its row in the history of attempts."""
-    tx.execute(
-        "insert_attempt", run=run.id, claim=run.claim, attempt=run.attempt, owner=run.owner, now=tx.now
+    job, who = new.job, new.claimant
+    claimed_at = None if who is None else now
+    return Run(
+        id=new.id,
+        seq=seq,
+        job=job.id,
+        state=RunState.QUEUED if who is None else RunState.RUNNING,
+        trigger=new.trigger,
+        fire_time=new.fire_time,
+        generation=new.generation,
+        args=new.args,
+        under_pause=new.under_pause,
+        claim=0 if who is None else 1,
+        owner=None if who is None else who.owner.id,
+        lease_until=None if who is None else now + who.lease,
+        queued_at=now,
+        claimed_at=claimed_at,
+        started_at=claimed_at,
+        progress_at=claimed_at,
+        added_revision=job.added_revision,
+        definition_revision=None if who is None else job.definition_revision,
     )
+
+
+def record_attempts(tx: Transaction, runs: Sequence[Run]) -> None:
+    """The claims have their rows in the history of attempts."""
+    if runs:
+        rows = [(run.id, run.claim, run.attempt, run.owner) for run in runs]
+        tx.execute("insert_attempt", attempts=packed(rows), now=tx.now)
 
 
 def grant_of(run: Run, job: Job) -> Grant:
@@ -121,64 +197,18 @@ def live_run(tx: Transaction, run_id: RunId) -> Run:
     return run_of(row)
 
 
-def tell_skipped(tx: Transaction, job: Job, span: SkippedSpan) -> None:
-    """The fire times are explained by a row (I13): a new one, or the newest row of the job, extended."""
-    newest = tx.one("newest_run", job=job.id)
-    if newest is not None and newest["state"] == RunState.SKIPPED and newest["reason"] == span.reason:
-        extended = tx.execute(
-            "extend_skip",
-            seq=newest["seq"],
-            reason=span.reason,
-            generation=job.generation,
-            last=span.last,
-            count=span.count,
-            message=span.note or newest["message"],
-            now=tx.now,
-        )
-        if extended == 1:
-            return
-    tx.execute(
-        "insert_skip",
-        id=new_run_id(tx.now),
-        job=job.id,
-        reason=span.reason,
-        message=span.note or None,
-        first=span.first,
-        last=span.last,
-        count=span.count,
-        generation=job.generation,
-        added_revision=job.added_revision,
-        now=tx.now,
-    )
-
-
-def tell_unfired(
-    tx: Transaction, job: Job, otherwise: SkipReason, note: str = "", *, until: Micros | None = None
-) -> None:
-    """Fire times of the job that passed and that no look has found are told (I13).
-
-    Those that a pause (of the job, or of all) or disabling held back are told as such, by one row each; those
-    that were just due as `otherwise`.
-
-    Args:
-        until: the last moment that counts; by default now.
-    """
-    first = job.next_fire_at if job.held_from is None else job.held_from
-    end = tx.now if until is None else until
-    if first is None or first > end:
-        return
-    schedule = job.definition.schedule
-    last = max(first, schedule.last_fire(end) or first)
-    if job.pause is not None:
-        tell_skipped(tx, job, missed_span(schedule, first, last, SkipReason.PAUSED, job.pause.words))
-    elif not job.enabled:
-        tell_skipped(tx, job, missed_span(schedule, first, last, SkipReason.DISABLED))
-    else:
-        pauses = [pause_span_of(row, tx.now) for row in tx.all("global_spans_and_open", after=first)]
-        for span in unfired_spans(schedule, first, last, pauses, otherwise, note):
-            tell_skipped(tx, job, span)
-
-
-def one_skipped(reason: SkipReason, fire_time: Micros, note: str) -> SkippedSpan:
-    """The span of a single fire time."""
-    return SkippedSpan(reason=reason, first=fire_time, last=fire_time, count=1, note=note)
+def make_way(tx: Transaction, job: Job, spare: RunId | None = None) -> tuple[list[RunId], list[Run]]:
+    """`cancel_running`: queued runs are replaced, live ones get the wish `cancel`; those with a worker."""
+    cancel: list[RunId] = []
+    cancelled: list[Run] = []
+    for row in tx.all("unfinished_runs", job=job.id):
+        run = run_of(row)
+        if run.id == spare:
+            continue
+        if run.state in (RunState.RUNNING, RunState.RECOVERING):
+            if tx.execute("wish_run", id=run.id, wish=Wish.CANCEL):
+                cancel.append(run.id)
+        else:
+            why = 'replaced by the next run (overlap = "cancel_running")'
+            cancelled.append(cancel_unstarted(tx, run, RunReason.CANCELLED, why).run)
+    return cancel, cancelled

@@ -1,21 +1,28 @@
-"""One transaction as the verbs see it: named statements, the store's `now`, savepoints."""
+"""One transaction as the verbs see it: named statements, the store's `now`, savepoints.
+
+Statements of the hot path work on sets: rows go in as one JSON array (`packed`) and come out as one
+(`gathered`). It is not the statements that cost, it is that each step of SQLite lets the interpreter's lock
+go, and beside a busy loop it takes up to five milliseconds to get it back.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
+
+import orjson
 
 from scheduler.clock import Micros
 from scheduler.errors import SchedulerError
 from scheduler.model.jobs import JobId
 from scheduler.model.runs import RunId
+from scheduler.store.rows import Definitions, Row
 from scheduler.store.values import Peer
 
 T = TypeVar("T")
-Row: TypeAlias = Mapping[str, Any]
 
 _WHOLE_TRANSACTION = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")
 
@@ -33,12 +40,20 @@ class Transaction:
 
     Attributes:
         now: the store's clock, read once: one moment for everything that commits together.
+        definitions: what is decoded already; not to be taught from inside a transaction.
     """
 
-    def __init__(self, db: sqlite3.Connection, queries: Mapping[str, str], now: Micros) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        queries: Mapping[str, str],
+        now: Micros,
+        definitions: Definitions,
+    ) -> None:
         self._db = db
         self._queries = queries
         self.now = now
+        self.definitions = definitions
 
     def execute(self, name: str, /, **values: object) -> int:
         """How many rows the statement changed; every caller of a conditional write looks at it."""
@@ -57,13 +72,9 @@ class Transaction:
         row: Row | None = self._db.execute(self._queries[name], values).fetchone()
         return row
 
-    def changed(self, name: str, /, **values: object) -> Row | None:
-        """The one row that a conditional write which names its row has changed, as it is now; None: none.
-
-        All rows are fetched: SQLite ends a `RETURNING` statement only then, and an open one bars the commit.
-        """
-        rows: list[Row] = self._db.execute(self._queries[name], values).fetchall()
-        return rows[0] if rows else None
+    def gathered(self, name: str, /, **values: object) -> list[list[Any]]:
+        """All rows of a query that gathers them into one JSON array."""
+        return gathered(self._db, self._queries[name], values)
 
     def value(self, name: str, /, **values: object) -> Any:
         """The first column of the first row, or None."""
@@ -120,6 +131,27 @@ class Transaction:
         )
         kind = "run" if run else "job" if job else "all"
         self.execute("record_change", kind=kind, id=run or job or "")
+
+
+def packed(rows: Sequence[object]) -> str:
+    """The rows as the JSON array that a statement on a set takes.
+
+    A NUL would end a text inside SQLite's JSON, so it becomes the replacement character.
+    """
+    text = orjson.dumps(rows).decode()
+    return text if "\\u0000" not in text else orjson.dumps(_without_nul(rows)).decode()
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return [_without_nul(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def gathered(db: sqlite3.Connection, sql: str, values: Mapping[str, object]) -> list[list[Any]]:
+    """The rows of a query that gathers them into one JSON array."""
+    rows: list[list[Any]] = orjson.loads(db.execute(sql, values).fetchall()[0][0])
+    return rows
 
 
 def as_ours(error: Exception) -> SchedulerError:

@@ -18,6 +18,7 @@ from scheduler.model.jobs import (
     Overlap,
     PauseMode,
 )
+from scheduler.model.record import record
 from scheduler.model.runs import (
     Grant,
     Owner,
@@ -55,7 +56,7 @@ class Claimant:
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Peer:
     """Who asked: ids from the kernel (SO_PEERCRED), the command line from /proc; recorded in the audit.
 
@@ -77,7 +78,7 @@ def own_peer() -> Peer:
     return Peer(uid=os.getuid(), gid=os.getgid(), pid=os.getpid(), command="schedulerd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fired:
     """What FIRE did for one plan.
 
@@ -99,7 +100,7 @@ class Fired:
     completed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartRequest:
     """An operator's explicit wish for a run now.
 
@@ -118,7 +119,7 @@ class StartRequest:
     new: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Started:
     """A manual run: claimed (`grant`) or queued, and the live runs it asks to end."""
 
@@ -128,7 +129,7 @@ class Started:
     cancelled: tuple[Run, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimRef:
     """A claim as memory knows it."""
 
@@ -136,7 +137,7 @@ class ClaimRef:
     claim: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Report:
     """What an attempt tells of itself while it runs; None leaves a column as it is.
 
@@ -154,7 +155,7 @@ class Report:
     pid_ticks: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finished:
     """What a write-back did.
 
@@ -170,7 +171,7 @@ class Finished:
     ended: tuple[Run, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PauseRequest:
     """Pause one job.
 
@@ -193,7 +194,7 @@ class Missed(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ResumeRequest:
     """Resume one job."""
 
@@ -202,7 +203,7 @@ class ResumeRequest:
     missed: Missed = Missed.SKIP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Operated:
     """What an operator verb left behind.
 
@@ -222,7 +223,7 @@ class Operated:
     completed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cancelled:
     """A cancel: the run as it is now, and whether its worker must be told."""
 
@@ -240,7 +241,7 @@ class ChangeKind(StrEnum):
     MOVE = "move"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DefinitionChange:
     """One job added, changed, removed, or only moved to another file.
 
@@ -257,7 +258,7 @@ class DefinitionChange:
     expects: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LiveLook:
     """A look at claims: `running` rows, `recovering` rows without a recoverer, runs with wedged items."""
 
@@ -267,22 +268,26 @@ class LiveLook:
     wedged: tuple[RunId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DueLook:
     """What is due: jobs whose `due_at` has come, and what a plan for them has to know.
 
     Attributes:
         paused: pauses of all jobs that are over and may have held a slot of these jobs, oldest first.
         pause_over: some timed pause has come to its end.
+        claimable: some run waits and may perhaps be claimed.
+        next_wake: the earliest moment after `now` at which something could act by itself, or None.
     """
 
     now: Micros
     jobs: tuple[Job, ...]
     paused: tuple[PauseSpan, ...] = ()
     pause_over: bool = False
+    claimable: bool = False
+    next_wake: Micros | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AuditEntry:
     """One mutation: who, when, what."""
 
@@ -295,7 +300,7 @@ class AuditEntry:
     detail: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Counts:
     """Jobs by status and runs by unfinished state."""
 
@@ -303,7 +308,7 @@ class Counts:
     runs: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobView:
     """A job with what a list shows of its runs."""
 
@@ -312,7 +317,7 @@ class JobView:
     live_runs: tuple[Run, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ItemSlice:
     """A slice of the list of a batch run's items, written under the claim that makes the list."""
 
@@ -321,7 +326,7 @@ class ItemSlice:
     items: tuple[FrozenItem, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BeginItems:
     """A worker wants to begin up to `limit` items of its run."""
 
@@ -345,7 +350,7 @@ class NoBegin(StrEnum):
     FENCED = "fenced"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Begun:
     """The begins of one request.
 
@@ -365,7 +370,7 @@ class Begun:
     counts: ItemCounts | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ItemOutcome:
     """What came of one begin.
 
@@ -387,7 +392,7 @@ class ItemOutcome:
     cost: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SettleItem:
     """An operator's word on an item: `done`, `pending` (to be run again) or `failed`."""
 

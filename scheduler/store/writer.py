@@ -6,24 +6,26 @@ a lock says no (BUSY, FULL, IOERR), the whole batch is rolled back, kept and tri
 what arrived meanwhile: nothing that was to be recorded is lost, and nothing is answered before it is
 durable (I10, I14).
 
-No sleep gathers a batch: what arrives while a commit is under way forms the next one.
+No sleep gathers a batch: what arrives while a commit is under way forms the next one. Requests of one kind
+that can be carried out together (outcomes of runs) are, and before the others: they free what those ask for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import aiosqlite
 
 from scheduler.clock import MILLISECOND, SECOND, Clock, Micros
 from scheduler.errors import StoreUnavailable
+from scheduler.store.rows import Definitions
 from scheduler.store.transaction import Transaction, as_ours
 
 T = TypeVar("T")
@@ -52,13 +54,23 @@ class ThreadConnection(aiosqlite.Connection):
         return result
 
 
+Jointly: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[Any]]
+"""A verb for several requests at once: one result each, in order; if it fails, each is carried out alone."""
+
+
 @dataclass(slots=True)
 class _Request(Generic[T]):
-    """A piece of work, where its answer goes, and until when (monotonic) it may be kept."""
+    """A piece of work, where its answer goes, and until when (monotonic) it may be kept.
+
+    Attributes:
+        jointly: the verb that carries out what was `asked` together with others of its kind, if there is one.
+    """
 
     work: Callable[[Transaction], T]
     answer: asyncio.Future[T]
     give_up_at: Micros | None
+    jointly: Jointly | None = None
+    asked: object = None
 
 
 class Writer:
@@ -71,12 +83,15 @@ class Writer:
         clock: Clock,
         on_trouble: Callable[[StoreUnavailable | None], None],
         on_commit: Callable[[Micros, int], None] = lambda _duration, _requests: None,
+        definitions: Definitions | None = None,
     ) -> None:
         self._connection = connection
         self._queries = queries
+        self._definitions = definitions or Definitions()
         self._clock = clock
         self._on_trouble = on_trouble
         self._on_commit = on_commit
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Request[Any]] = deque()
         self._arrived = asyncio.Event()
         self._close_by: Micros | None = None
@@ -96,13 +111,26 @@ class Writer:
         Raises:
             StoreUnavailable: patience ended first; nothing of `work` was or will be written.
         """
+        return await self._put(work, patience)
+
+    async def submit_jointly(self, verb: Jointly, asked: object, *, patience: Micros | None) -> Any:
+        """The result of `verb` for what was asked, after its commit; as `submit` for all else."""
+        return await self._put(lambda tx: verb(tx, [asked])[0], patience, verb, asked)
+
+    def _put(
+        self,
+        work: Callable[[Transaction], T],
+        patience: Micros | None,
+        jointly: Jointly | None = None,
+        asked: object = None,
+    ) -> asyncio.Future[T]:
         if self._close_by is not None or self._task.done():
             raise StoreUnavailable("the store is closed")
         give_up_at = None if patience is None else self._clock.monotonic() + patience
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(work, answer, give_up_at))
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(_Request(work, answer, give_up_at, jointly, asked))
         self._arrived.set()
-        return await answer
+        return answer
 
     async def close(self, patience: Micros) -> None:
         """Everything submitted was committed, or given up after `patience`; the writer has ended."""
@@ -165,17 +193,40 @@ class Writer:
         return request.give_up_at is not None and (hopeless or now >= request.give_up_at)
 
     def _transact(self, batch: Sequence[_Request[Any]], db: sqlite3.Connection) -> list[object]:
-        """In the store's thread: one transaction, one savepoint a request; results in order."""
+        """In the store's thread: one transaction; results in order."""
         db.execute(self._queries["begin"])
         try:
-            transaction = Transaction(db, self._queries, self._clock.now())
-            results = [_guarded(transaction, request.work) for request in batch]
+            transaction = Transaction(db, self._queries, self._clock.now(), self._definitions)
+            results = _carried_out(transaction, batch)
             db.execute(self._queries["commit"])
         except BaseException:
             if db.in_transaction:
                 db.execute(self._queries["rollback"])
             raise
         return results
+
+
+def _carried_out(tx: Transaction, batch: Sequence[_Request[Any]]) -> list[object]:
+    """The result of each request, or its error; each kind and each other request has its own savepoint."""
+    results: dict[int, object] = {}
+    kinds: dict[Jointly, list[int]] = defaultdict(list)
+    for place, request in enumerate(batch):
+        if request.jointly is not None:
+            kinds[request.jointly].append(place)
+    for verb, places in kinds.items():
+        if len(places) == 1:
+            continue
+        done = _guarded(tx, partial(_jointly, verb, [batch[place].asked for place in places]))
+        if not isinstance(done, Exception):
+            results.update(zip(places, cast("Sequence[object]", done), strict=True))
+    for place, request in enumerate(batch):
+        if place not in results:
+            results[place] = _guarded(tx, request.work)
+    return [results[place] for place in range(len(batch))]
+
+
+def _jointly(verb: Jointly, asked: Sequence[object], tx: Transaction) -> Sequence[object]:
+    return verb(tx, asked)
 
 
 def _guarded(transaction: Transaction, work: Callable[[Transaction], object]) -> object:

@@ -34,7 +34,7 @@ async def test_pause_by_crashes_is_told_once(tmp_path: Path) -> None:
     """A job that crashes again while crashes have paused it already is not told as paused anew."""
     async with bench(tmp_path) as here:
         log = ToldLog()
-        writeback = WriteBack(here.store, log, Metrics(), wake=lambda: None)
+        writeback = WriteBack(here.store, log, Metrics(), wake=lambda: None, freed=lambda: None)
         await here.desk.add(make_definition(manual=True, max_crashes=1))
 
         await _crash(here.desk, writeback)
@@ -59,7 +59,9 @@ class Bare:
     def __init__(self) -> None:
         self.metrics, self.woken = Counted(), 0
         self.lines: list[tuple[str, Event, dict[str, object]]] = []
-        self.writeback = WriteBack(cast(Any, None), cast(Any, self), cast(Any, self.metrics), self._wake)
+        self.writeback = WriteBack(
+            cast(Any, None), cast(Any, self), cast(Any, self.metrics), wake=self._wake, freed=self._wake
+        )
 
     def _wake(self) -> None:
         self.woken += 1
@@ -145,6 +147,7 @@ def test_each_end_has_its_event_and_its_level(state: RunState, level: str, event
     fields = desk.lines[0][2]
     assert fields.get("ready_at") == (START + MINUTE if state is RunState.WAITING else None)
     assert fields.get("seconds") == (2.0 if ended else None)
+    assert None not in fields.values(), "what there is nothing to say of is left out"
     job_ran, run_ended = ("job_ran", JOB, state, None, run.finished_at), ("run_ended", state, 2 * SECOND)
     assert desk.metrics.told == ([job_ran, run_ended] if ended else [])
     assert desk.woken == 1
@@ -212,6 +215,15 @@ def test_runs_that_ended_with_the_job_and_an_ignored_word_are_told() -> None:
         Event.JOB_CHANGED,
     ]
     assert [told[0] for told in desk.metrics.told] == ["job_ran", "run_ended", "job_ran", "job_ran"]
+
+
+def test_a_long_run_is_told_to_the_millisecond() -> None:
+    """Three days, and a bit that is rounded."""
+    desk = Bare()
+
+    desk.writeback.tell_ended(run_in(RunState.SUCCEEDED, finished_at=START + 259_200 * SECOND + 1_234_560))
+
+    assert desk.lines[0][2]["seconds"] == 259_201.235
 
 
 def test_a_clock_that_stepped_back_makes_no_negative_duration() -> None:

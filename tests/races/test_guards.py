@@ -131,10 +131,8 @@ async def test_without_the_transaction_the_pause_gets_in_and_the_end_is_half_wri
 
 async def test_without_transaction_and_revision_the_end_writes_over_the_pause(path: Path) -> None:
     """I4: with the revision gone too the counters of a row that was not the one read are written."""
-    queries = {
-        **UNLOCKED,
-        "write_counters": weakened("write_counters", "AND revision = :seen_revision")["write_counters"],
-    }
+    name, clause = "write_counters", "AND jobs.revision = counted.seen_revision"
+    queries = {**UNLOCKED, name: weakened(name, clause)[name]}
 
     got_in, outcome = await pause_between_read_and_write(path, queries)
 
@@ -163,7 +161,7 @@ async def late_worker(desk: Desk, *, taken_again: bool) -> tuple[Run, object]:
     return await desk.run(run), outcome
 
 
-CLAIM, STATE = "AND claim = :claim", "AND state = :expects"
+CLAIM, STATE = "AND runs.claim = ended.claim", "AND +runs.state = ended.expects"
 
 
 @pytest.mark.parametrize(("taken_again", "clause"), [(True, CLAIM), (False, STATE)])
@@ -243,11 +241,11 @@ async def test_an_old_run_is_not_charged_to_the_job_that_was_added_again(
 
 # --- FIRE ---
 REVISION, SLOT, STATUS, ENABLED, REMOVED = (
-    "AND revision = :seen_revision",
-    "AND next_fire_at = :seen_fire_at",
-    "AND status = 'active'",
-    "AND enabled = 1",
-    "AND removed_at IS NULL",
+    "AND jobs.revision = plan.seen_revision",
+    "AND jobs.next_fire_at = plan.seen_fire_at",
+    "AND +jobs.status = 'active'",
+    "AND jobs.enabled = 1",
+    "AND jobs.removed_at IS NULL",
 )
 
 
@@ -425,7 +423,7 @@ async def test_a_cancel_is_not_taken_back_by_a_later_wish(path: Path, guarded: b
 
 
 # --- I2 ---
-COUNTED = "count(*) FILTER (WHERE state <> 'queued')"
+COUNTED = "count(*) FILTER (WHERE runs.state <> 'queued')"
 UNCOUNTED = "0 * count(*)"
 
 

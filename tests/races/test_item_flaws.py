@@ -129,13 +129,10 @@ async def test_the_guard_holds_against_a_flaw_elsewhere_and_is_needed(
         assert not await scenario(Desk(store, clock))
 
 
-_UNLOCKED = {
-    **load_queries(),
-    **dict.fromkeys(
-        ("begin", "commit", "rollback", "savepoint", "release_savepoint", "rollback_to_savepoint"), "SELECT 1"
-    ),
-}
-"""The named queries without any transaction: what others write comes in between."""
+def _unlocked() -> dict[str, str]:
+    """The named queries without any transaction: what others write comes in between."""
+    locks = ("begin", "commit", "rollback", "savepoint", "release_savepoint", "rollback_to_savepoint")
+    return {**load_queries(), **dict.fromkeys(locks, "SELECT 1")}
 
 
 @pytest.mark.parametrize(
@@ -173,8 +170,7 @@ async def test_a_settlement_does_not_judge_a_run_that_moved_on(
         path.unlink()
         return state
 
-    assert await settled(_UNLOCKED) == kept
-    assert guard in _UNLOCKED["settle_run"], "the proof would prove nothing"
-    assert (
-        await settled({**_UNLOCKED, "settle_run": _UNLOCKED["settle_run"].replace(guard, "")}) == "succeeded"
-    )
+    queries = _unlocked()
+    assert await settled(queries) == kept
+    assert guard in queries["settle_run"], "the proof would prove nothing"
+    assert await settled({**queries, "settle_run": queries["settle_run"].replace(guard, "")}) == "succeeded"

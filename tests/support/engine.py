@@ -326,10 +326,14 @@ def assemble(
         assert engine is not None
         engine.wake()
 
+    def freed() -> None:
+        assert engine is not None
+        engine.freed()
+
     async def grace_of(_: str) -> Micros:
         return SECOND
 
-    writeback = WriteBack(store, log, metrics, wake=wake)
+    writeback = WriteBack(store, log, metrics, wake=wake, freed=freed)
     reporter = Reporter(store, clock, log)
     recoverer = Recoverer(
         undertaker=undertaker, writeback=writeback, grace_of=grace_of, log=log, metrics=metrics

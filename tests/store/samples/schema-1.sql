@@ -27,10 +27,10 @@ CREATE TABLE attempts (
     pid         INTEGER,
     PRIMARY KEY (run, claim)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "attempts" VALUES('01a2d11f-ec60-772e-bf77-0bcb097f7980',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d120-d6c0-7bb8-95d9-a6ed46e6c6e0',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-7c7f-b550-5e3963f9447b',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-7f41-a816-ec65257446c8',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d11f-ec60-7430-8005-85aef0999a88',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d120-d6c0-725c-a24d-f0d940ad605a',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-718a-b3d7-60375493c53a',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-7fa8-b653-92931d10f4e0',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
@@ -48,7 +48,7 @@ INSERT INTO "audit" VALUES(2,1798804800000000,'add','paused',NULL,1000,1000,4242
 INSERT INTO "audit" VALUES(3,1798804800000000,'add','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(4,1798804800000000,'add','narrate',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(5,1798808520000000,'pause','paused',NULL,1000,1000,4242,'schedctl','{"mode": "drain", "reason": "until the audit is over", "until": null}');
-INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-7f41-a816-ec65257446c8',1000,1000,4242,'schedctl','{}');
+INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-718a-b3d7-60375493c53a',1000,1000,4242,'schedctl','{}');
 INSERT INTO "audit" VALUES(7,1798808520000000,'remove','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": null}');
 CREATE TABLE changes (
     seq  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -60,7 +60,7 @@ INSERT INTO "changes" VALUES(2,'job','paused');
 INSERT INTO "changes" VALUES(3,'job','removed');
 INSERT INTO "changes" VALUES(4,'job','narrate');
 INSERT INTO "changes" VALUES(5,'job','paused');
-INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-7f41-a816-ec65257446c8');
+INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-718a-b3d7-60375493c53a');
 INSERT INTO "changes" VALUES(7,'job','removed');
 CREATE TABLE global_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -93,6 +93,12 @@ CREATE TABLE items (
     UNIQUE (run, key),
     CHECK (state NOT IN ('running', 'unknown') OR (nonce IS NOT NULL AND claim IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE job_counts (
+    status TEXT    NOT NULL PRIMARY KEY,
+    number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO "job_counts" VALUES('active',2);
+INSERT INTO "job_counts" VALUES('paused',1);
 CREATE TABLE jobs (
     id                  TEXT    NOT NULL PRIMARY KEY,
     definition          TEXT    NOT NULL,                        -- O canonical JSON
@@ -106,6 +112,7 @@ CREATE TABLE jobs (
     group_name          TEXT,                                    -- O copied from the definition, for limits
     max_running         INTEGER NOT NULL DEFAULT 1,              -- O the same
     priority            INTEGER NOT NULL DEFAULT 0,              -- O the same
+    tells               INTEGER NOT NULL DEFAULT 0,              -- O the same: somebody wants to hear of it
     status              TEXT    NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),  -- S
     pause_reason        TEXT CHECK (pause_reason IN ('operator', 'crashes', 'budget')),                  -- O
     pause_mode          TEXT CHECK (pause_mode IN ('drain', 'item', 'freeze', 'cancel')),                -- O
@@ -127,16 +134,16 @@ CREATE TABLE jobs (
     CHECK ((next_fire_at IS NULL) = (due_at IS NULL)),
     CHECK (next_fire_at IS NULL OR (status = 'active' AND enabled = 1 AND removed_at IS NULL))
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "jobs" VALUES('minutely','{"command":["true"],"every":60,"keep_runs":10,"timezone":"UTC"}',1,1,1,'file','jobs.toml',1,NULL,NULL,1,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,1798808580000000,1798808580000000,1,0,1798808520000000,0,2,NULL,NULL);
-INSERT INTO "jobs" VALUES('narrate','{"batch":{"items":["intro","one"]},"command":["true"],"manual":true,"timezone":"UTC"}',4,4,4,'file','jobs.toml',1,NULL,NULL,1,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
-INSERT INTO "jobs" VALUES('paused','{"command":["true"],"cron":"30 2 * * *","timezone":"UTC"}',2,2,5,'file','jobs.toml',1,NULL,NULL,1,0,'paused','operator','drain','uid:1000','until the audit is over',1798808520000000,NULL,1798857000000000,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
-INSERT INTO "jobs" VALUES('removed','{"command":["true"],"manual":true,"timezone":"UTC"}',6,3,6,'file','jobs.toml',1,1798808520000000,NULL,1,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('minutely','{"command":["true"],"every":60,"keep_runs":10,"timezone":"UTC"}',1,1,1,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,1798808580000000,1798808580000000,1,0,1798808520000000,0,2,NULL,NULL);
+INSERT INTO "jobs" VALUES('narrate','{"batch":{"items":["intro","one"]},"command":["true"],"manual":true,"timezone":"UTC"}',4,4,4,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('paused','{"command":["true"],"cron":"30 2 * * *","timezone":"UTC"}',2,2,5,'file','jobs.toml',1,NULL,NULL,1,0,0,'paused','operator','drain','uid:1000','until the audit is over',1798808520000000,NULL,1798857000000000,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('removed','{"command":["true"],"manual":true,"timezone":"UTC"}',6,3,6,'file','jobs.toml',1,1798808520000000,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
 CREATE TABLE meta (
     name  TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO "meta" VALUES('revision',6);
-INSERT INTO "meta" VALUES('store_id','a079150f9e97abae');
+INSERT INTO "meta" VALUES('store_id','61bf0b664f5d16fe');
 INSERT INTO "meta" VALUES('wall_seen',1798804800000000);
 CREATE TABLE owners (
     id          TEXT    NOT NULL PRIMARY KEY,
@@ -200,11 +207,11 @@ CREATE TABLE runs (
     CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
     CHECK (state <> 'waiting' OR ready_at IS NOT NULL)
 ) STRICT;
-INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-772e-bf77-0bcb097f7980','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-7bb8-95d9-a6ed46e6c6e0','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(3,'01a2d157-c540-7678-8b7b-3e9289b64f88','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(4,'01a2d157-c540-7c7f-b550-5e3963f9447b','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(5,'01a2d157-c540-7f41-a816-ec65257446c8','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-7430-8005-85aef0999a88','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-725c-a24d-f0d940ad605a','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(3,'01a2d157-c540-715e-84ea-23fdf4700fb6','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(4,'01a2d157-c540-7fa8-b653-92931d10f4e0','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(5,'01a2d157-c540-718a-b3d7-60375493c53a','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
 CREATE TABLE spend (
     job    TEXT    NOT NULL,
     day    TEXT    NOT NULL,
@@ -215,15 +222,30 @@ CREATE INDEX jobs_due ON jobs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX jobs_pause_until ON jobs (pause_until) WHERE pause_until IS NOT NULL;
 CREATE INDEX jobs_group ON jobs (group_name) WHERE group_name IS NOT NULL;
 CREATE INDEX jobs_status ON jobs (status) WHERE removed_at IS NULL;
+CREATE INDEX jobs_of_files ON jobs (id) WHERE origin = 'file' AND removed_at IS NULL;
+CREATE INDEX jobs_telling ON jobs (id) WHERE tells = 1 AND removed_at IS NULL;
+CREATE INDEX jobs_broken ON jobs (id) WHERE problem_code IS NOT NULL AND removed_at IS NULL;
+CREATE INDEX jobs_crashed ON jobs (id) WHERE crashes > 0;
+CREATE TRIGGER jobs_counted_in AFTER INSERT ON jobs WHEN new.removed_at IS NULL
+BEGIN
+    INSERT INTO job_counts (status, number) VALUES (new.status, 1)
+    ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER jobs_counted_again AFTER UPDATE OF status, removed_at ON jobs
+WHEN old.status <> new.status OR (old.removed_at IS NULL) <> (new.removed_at IS NULL)
+BEGIN
+    UPDATE job_counts SET number = number - 1 WHERE status = old.status AND old.removed_at IS NULL;
+    INSERT INTO job_counts (status, number) SELECT new.status, 1 WHERE new.removed_at IS NULL
+    ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
 CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_time IS NOT NULL AND state <> 'skipped';
 CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_queued ON runs (queued_at) WHERE state = 'queued';
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
-CREATE INDEX runs_claimed ON runs (state, owner) WHERE state IN ('running', 'recovering');
 CREATE INDEX runs_history ON runs (job, seq);
-CREATE INDEX runs_unsettled ON runs (job) WHERE items_total IS NOT NULL AND done + failed < items_total;
-CREATE INDEX runs_last ON runs (job, seq) WHERE state <> 'skipped';
+CREATE INDEX runs_skips ON runs (job, fire_time) WHERE state = 'skipped';
+CREATE INDEX runs_unsettled ON runs (job, seq) WHERE items_total > done + failed;
 CREATE INDEX runs_state ON runs (state, seq);
 CREATE INDEX items_state ON items (run, state, ready_at);
 CREATE INDEX items_running ON items (run) WHERE state = 'running';

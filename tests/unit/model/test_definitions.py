@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_texts_are_equal_exactly_when_definitions_are(one: dict[str, Any], two: 
 
 def _meaning(job: JobDefinition) -> str:
     """All of a definition but its source; as text, for True and 1 are equal and yet not the same JSON."""
-    return repr([getattr(job, name) for name in JobDefinition.__slots__ if name != "source"])
+    return repr([getattr(job, one.name) for one in fields(JobDefinition) if one.name != "source"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from scheduler.store.sqlite import FILE_NAME, SqliteStore
 from tests.support.builders import make_definition
 from tests.support.clock import FakeClock
 from tests.support.desk import Desk
+from tests.support.tables import write
 
 
 @pytest.fixture
@@ -191,6 +192,18 @@ async def test_facts_tell_the_id_and_the_unfinished_runs(served: Desk, tmp_path:
     assert facts.unfinished == {run.id: "running"}
     assert facts.wall_seen == served.clock.now()
     assert store_faults(tmp_path) == []
+
+
+async def test_every_state_in_which_a_run_has_not_ended_is_a_fact(served: Desk, tmp_path: Path) -> None:
+    """A run that has ended, or never was one, is none of them."""
+    unfinished = ("queued", "running", "recovering", "waiting", "held")
+    for state in (*unfinished, "succeeded", "skipped"):
+        await served.add(make_definition(state, manual=True))
+        run = (await served.start(JobId(state))).run
+        statement = "UPDATE runs SET state = :state, ready_at = 1, id = :state WHERE id = :id"
+        write(tmp_path / FILE_NAME, statement, state=state, id=run.id)
+
+    assert store_facts(tmp_path).unfinished == {state: state for state in unfinished}
 
 
 async def test_a_damaged_store_has_faults(served: Desk, tmp_path: Path) -> None:

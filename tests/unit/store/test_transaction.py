@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.errors import Conflict, SchedulerError
+from scheduler.store.rows import Definitions
 from scheduler.store.schema import load_queries, prepare
 from scheduler.store.transaction import Transaction, as_ours
 from tests.support.builders import JOB, make_peer
@@ -27,7 +28,7 @@ def db(path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def tx(db: sqlite3.Connection) -> Transaction:
-    return Transaction(db, load_queries(), START)
+    return Transaction(db, load_queries(), START, Definitions())
 
 
 def note(tx: Transaction, name: str) -> None:

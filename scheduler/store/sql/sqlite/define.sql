@@ -2,11 +2,11 @@
 -- A new job.
 INSERT INTO jobs (
     id, definition, definition_revision, added_revision, revision, origin, origin_file, enabled,
-    group_name, max_running, priority, status, held_from, next_fire_at, due_at
+    group_name, max_running, priority, tells, status, held_from, next_fire_at, due_at
 )
 VALUES (
     :id, :definition, :revision, :revision, :revision, :origin, :origin_file, :enabled,
-    :group_name, :max_running, :priority, 'active', :held_from, :next_fire_at, :due_at
+    :group_name, :max_running, :priority, :tells, 'active', :held_from, :next_fire_at, :due_at
 );
 
 -- name: restore_job
@@ -22,6 +22,7 @@ SET definition          = :definition,
     group_name          = :group_name,
     max_running         = :max_running,
     priority            = :priority,
+    tells               = :tells,
     status              = CASE WHEN status = 'paused' THEN 'paused' ELSE 'active' END,
     removed_at          = NULL,
     held_from           = :held_from,
@@ -53,6 +54,7 @@ SET definition          = :definition,
     group_name          = :group_name,
     max_running         = :max_running,
     priority            = :priority,
+    tells               = :tells,
     held_from           = :held_from,
     next_fire_at        = :next_fire_at,
     due_at              = :due_at

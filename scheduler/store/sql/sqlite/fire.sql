@@ -1,36 +1,67 @@
 -- name: due_on_time
--- Jobs that are due and not very late, earliest first. `due_at` is only set where the job may fire.
-SELECT * FROM jobs
-WHERE due_at IS NOT NULL
-  AND due_at <= :now
-  AND due_at >= :late_before
-  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
-ORDER BY due_at
-LIMIT :limit;
+-- Jobs that are due and not very late, earliest first; the columns of `rows.JOB_COLUMNS`. `due_at` is only set
+-- where the job may fire.
+SELECT json_group_array(json_array(
+    id, status, enabled, revision, definition_revision, added_revision, origin, origin_file,
+    next_fire_at, due_at, last_fire_at, generation, fires_done, failures, crashes,
+    problem_code, problem_message, removed_at, held_from,
+    pause_reason, pause_mode, pause_by, pause_note, pause_since, pause_until
+))
+FROM (
+    SELECT * FROM jobs
+    WHERE due_at IS NOT NULL
+      AND due_at <= :now
+      AND due_at >= :late_before
+      AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
+    ORDER BY due_at
+    LIMIT :limit
+);
 
 -- name: due_late
--- Jobs that are due since long, earliest first.
-SELECT * FROM jobs
-WHERE due_at IS NOT NULL
-  AND due_at < :late_before
-  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
-ORDER BY due_at
-LIMIT :limit;
+-- Jobs that are due since long, earliest first; the columns of `rows.JOB_COLUMNS`.
+SELECT json_group_array(json_array(
+    id, status, enabled, revision, definition_revision, added_revision, origin, origin_file,
+    next_fire_at, due_at, last_fire_at, generation, fires_done, failures, crashes,
+    problem_code, problem_message, removed_at, held_from,
+    pause_reason, pause_mode, pause_by, pause_note, pause_since, pause_until
+))
+FROM (
+    SELECT * FROM jobs
+    WHERE due_at IS NOT NULL
+      AND due_at < :late_before
+      AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
+    ORDER BY due_at
+    LIMIT :limit
+);
+
+-- name: is_claimable
+-- Whether some run waits for a claim and may perhaps have it now.
+SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')
+    OR EXISTS (SELECT 1 FROM runs WHERE state = 'waiting' AND ready_at <= :now);
 
 -- name: move_job
--- FIRE: the job moves to its next slot, if it is still exactly as it was planned from.
+-- FIRE: the jobs move to their next slots, each if it is still exactly as it was planned from. The plus keeps
+-- SQLite from looking through all active jobs.
 UPDATE jobs
-SET next_fire_at = :next_fire_at,
-    due_at       = :due_at,
-    last_fire_at = :last_fire_at
-WHERE id = :id
-  AND status = 'active'
-  AND enabled = 1
-  AND removed_at IS NULL
-  AND next_fire_at = :seen_fire_at
-  AND revision = :seen_revision
-  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
-RETURNING *;
+SET next_fire_at = plan.next_fire_at,
+    due_at       = plan.due_at,
+    last_fire_at = plan.last_fire_at
+FROM (
+    SELECT json_extract(value, '$[0]') AS id,
+           json_extract(value, '$[1]') AS next_fire_at,
+           json_extract(value, '$[2]') AS due_at,
+           json_extract(value, '$[3]') AS last_fire_at,
+           json_extract(value, '$[4]') AS seen_fire_at,
+           json_extract(value, '$[5]') AS seen_revision
+    FROM json_each(:plans)
+) AS plan
+WHERE jobs.id = plan.id
+  AND +jobs.status = 'active'
+  AND jobs.enabled = 1
+  AND jobs.removed_at IS NULL
+  AND jobs.next_fire_at = plan.seen_fire_at
+  AND jobs.revision = plan.seen_revision
+  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL);
 
 -- name: set_next_fire
 -- The next slot of a job that may fire, where its schedule has one.
@@ -60,22 +91,39 @@ WHERE id = :id
 SELECT * FROM jobs WHERE due_at IS NOT NULL AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: occupancy
--- Live, recovering and queued runs of a job; scheduled ones of this incarnation for `max_runs`.
-SELECT count(*) FILTER (WHERE state <> 'queued')                       AS live,
-       count(*) FILTER (WHERE state = 'recovering')                    AS recovering,
-       count(*) FILTER (WHERE state = 'queued')                        AS queued,
-       count(*) FILTER (
-           WHERE trigger IN ('schedule', 'catch_up')
-             AND job_counted = 0
-             AND added_revision = (SELECT added_revision FROM jobs WHERE id = :job)
-       )                                                               AS scheduled
-FROM runs
-WHERE job = :job
-  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+-- Of each of these jobs, if it is alive: live, recovering and queued runs; scheduled ones of this incarnation
+-- for `max_runs`; and what the engine itself may have written since the job was looked at.
+SELECT json_group_array(json_array(
+    jobs.id,
+    coalesce(live, 0),
+    coalesce(recovering, 0),
+    coalesce(queued, 0),
+    coalesce(scheduled, 0),
+    jobs.generation,
+    jobs.problem_code
+))
+FROM json_each(:jobs) AS asked
+JOIN jobs ON jobs.id = asked.value
+LEFT JOIN (
+    SELECT runs.job,
+           count(*) FILTER (WHERE runs.state <> 'queued')                       AS live,
+           count(*) FILTER (WHERE runs.state = 'recovering')                    AS recovering,
+           count(*) FILTER (WHERE runs.state = 'queued')                        AS queued,
+           count(*) FILTER (
+               WHERE runs.trigger IN ('schedule', 'catch_up')
+                 AND runs.job_counted = 0
+                 AND runs.added_revision = own.added_revision
+           )                                                                    AS scheduled
+    FROM json_each(:jobs) AS asked
+    JOIN runs ON runs.job = asked.value
+    JOIN jobs AS own ON own.id = runs.job
+    WHERE runs.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+    GROUP BY runs.job
+) AS unfinished ON unfinished.job = jobs.id;
 
 -- name: unfinished_runs
 -- Live and queued runs of a job, oldest first.
-SELECT * FROM runs
+SELECT * FROM runs INDEXED BY runs_unfinished
 WHERE job = :job
   AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
 ORDER BY seq;
@@ -100,49 +148,98 @@ WHERE runs.state IN ('running', 'recovering')
   AND jobs.group_name = :group_name;
 
 -- name: insert_run
--- A new run, claimed at once or queued. A fire time that already made a run makes no other (I1).
+-- New runs, claimed at once or queued. A fire time that already made a run makes no other (I1).
 INSERT INTO runs (
     id, job, trigger, state, fire_time, generation, args, under_pause, solo, added_revision,
-    definition_revision, claim, owner, lease_until, queued_at, claimed_at, started_at, progress_at
+    definition_revision, claim, owner, lease_until, claimed_at, started_at, progress_at, queued_at
 )
-VALUES (
-    :id, :job, :trigger, :state, :fire_time, :generation, :args, :under_pause, :solo, :added_revision,
-    :definition_revision, :claim, :owner, :lease_until, :queued_at, :claimed_at, :claimed_at, :claimed_at
-)
-ON CONFLICT DO NOTHING
-RETURNING *;
+SELECT json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'),
+       json_extract(value, '$[5]'),
+       json_extract(value, '$[6]'),
+       json_extract(value, '$[7]'),
+       json_extract(value, '$[8]'),
+       json_extract(value, '$[9]'),
+       json_extract(value, '$[10]'),
+       json_extract(value, '$[11]'),
+       json_extract(value, '$[12]'),
+       json_extract(value, '$[13]'),
+       json_extract(value, '$[14]'),
+       json_extract(value, '$[14]'),
+       json_extract(value, '$[14]'),
+       :now
+FROM json_each(:runs)
+WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: inserted_runs
+-- Which of these runs there are, each with its place in the history.
+SELECT json_group_array(json_array(runs.id, runs.seq))
+FROM json_each(:ids) AS asked JOIN runs ON runs.id = asked.value;
 
 -- name: insert_attempt
--- The execution that a claim stands for.
+-- The executions that these claims stand for.
 INSERT INTO attempts (run, claim, attempt, owner, started_at)
-VALUES (:run, :claim, :attempt, :owner, :now);
+SELECT json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'),
+       :now
+FROM json_each(:attempts);
 
--- name: newest_run
--- The newest row of a job, whatever it is.
-SELECT * FROM runs WHERE job = :job ORDER BY seq DESC LIMIT 1;
-
--- name: insert_skip
--- Fire times that did not run, in one row.
-INSERT INTO runs (
-    id, job, trigger, state, reason, message, fire_time, fire_time_last, count, generation, solo,
-    added_revision, queued_at, finished_at
-)
-VALUES (
-    :id, :job, 'schedule', 'skipped', :reason, :message, :first, :last, :count, :generation, 0,
-    :added_revision, :now, :now
+-- name: newest_runs
+-- The newest row of each of these jobs, whatever it is.
+SELECT json_group_array(json_array(job, seq, state, reason, generation, message))
+FROM runs
+WHERE seq IN (
+    SELECT (SELECT max(seq) FROM runs WHERE job = asked.value) FROM json_each(:jobs) AS asked
 );
 
+-- name: insert_skip
+-- Fire times that did not run, in one row for each job.
+INSERT INTO runs (
+    id, job, reason, message, fire_time, fire_time_last, count, generation, added_revision,
+    trigger, state, solo, queued_at, finished_at
+)
+SELECT json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'),
+       json_extract(value, '$[5]'),
+       json_extract(value, '$[6]'),
+       json_extract(value, '$[7]'),
+       json_extract(value, '$[8]'),
+       'schedule',
+       'skipped',
+       0,
+       :now,
+       :now
+FROM json_each(:skips);
+
 -- name: extend_skip
--- The newest row of the job is a skip of the same reason: it stands for these fire times too.
+-- The newest rows of these jobs are skips of the same reason: they stand for these fire times too.
 UPDATE runs
-SET fire_time_last = :last,
-    count          = count + :count,
-    message        = :message,
+SET fire_time_last = more.last,
+    count          = runs.count + more.count,
+    message        = more.message,
     finished_at    = :now
-WHERE seq = :seq
-  AND state = 'skipped'
-  AND reason = :reason
-  AND generation = :generation;
+FROM (
+    SELECT json_extract(value, '$[0]') AS seq,
+           json_extract(value, '$[1]') AS reason,
+           json_extract(value, '$[2]') AS generation,
+           json_extract(value, '$[3]') AS last,
+           json_extract(value, '$[4]') AS count,
+           json_extract(value, '$[5]') AS message
+    FROM json_each(:skips)
+) AS more
+WHERE runs.seq = more.seq
+  AND +runs.state = 'skipped'
+  AND runs.reason = more.reason
+  AND runs.generation = more.generation;
 
 -- name: claim_candidates
 -- Runs that may start now: priority, then the older slot; a waiting run stands back only for runs in force.

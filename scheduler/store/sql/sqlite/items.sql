@@ -17,7 +17,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: items_of_keys
 -- Which places in the list have these keys.
-SELECT seq, key FROM items WHERE run = :run AND key IN (SELECT value FROM json_each(:keys)) ORDER BY seq;
+SELECT seq, key FROM items WHERE run = :run AND key IN (SELECT value FROM json_each(:keys));
 
 -- name: complete_items
 -- The list is whole: from now on it is frozen.
@@ -266,10 +266,9 @@ WHERE id = :run
 
 -- name: unsettled_run
 -- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows.
-SELECT * FROM runs
+SELECT * FROM runs INDEXED BY runs_unsettled
 WHERE job = :job
-  AND items_total IS NOT NULL
-  AND done + failed < items_total
+  AND items_total > done + failed
   AND added_revision = :added_revision
   AND state IN ('partial', 'failed', 'cancelled', 'crashed', 'interrupted')
 ORDER BY seq DESC

@@ -68,7 +68,7 @@ UPDATE runs
 SET wish = 'run'
 WHERE job = :job
   AND wish IN ('hold', 'freeze')
-  AND state IN ('running', 'recovering', 'waiting', 'held', 'queued')
+  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
 RETURNING id;
 
 -- name: release_held
@@ -77,7 +77,8 @@ UPDATE runs
 SET state    = 'waiting',
     ready_at = :now
 WHERE job = :job
-  AND state = 'held';
+  AND state = 'held'
+  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held');
 
 -- name: forget_under_pause
 -- The pause that a manual run was started under is over, or a later one holds it like any other.

@@ -55,7 +55,7 @@ UPDATE runs
 SET state    = 'waiting',
     ready_at = :now
 WHERE state = 'held'
-  AND job NOT IN (SELECT id FROM jobs WHERE status = 'paused');
+  AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = runs.job AND jobs.status = 'paused');
 
 -- name: pauses_over
 -- Jobs whose timed pause has come to its end, those of the earliest moment first.

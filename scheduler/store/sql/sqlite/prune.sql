@@ -6,12 +6,22 @@ WHERE id > :after
 ORDER BY id
 LIMIT :limit;
 
+-- name: jobs_named
+-- The same of these jobs.
+SELECT id, json_extract(definition, '$.keep_runs') AS keep_runs
+FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: ran_since
+-- The jobs of the next rows of the history, whatever those are, and where to go on.
+SELECT max(seq) AS until, json_group_array(DISTINCT job) AS jobs
+FROM (SELECT seq, job FROM runs WHERE seq > :after ORDER BY seq LIMIT :limit);
+
 -- name: surplus_runs
 -- Executed runs of a job beyond the newest :keep, oldest first: ended, and without an item that is unknown.
 SELECT id
 FROM runs
 WHERE job = :job
-  AND state <> 'skipped'
   AND seq < (SELECT seq FROM runs WHERE job = :job AND state <> 'skipped' ORDER BY seq DESC LIMIT 1 OFFSET :keep - 1)
   AND state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted')
   AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = runs.id AND items.state = 'unknown')
@@ -33,24 +43,29 @@ FROM runs
 WHERE job = :job
 ORDER BY seq;
 
--- name: delete_run
--- A run leaves the history, if it is still one that has ended and has no item that is unknown, or a skip.
+-- name: delete_runs
+-- Runs leave the history, where they still have ended and have no item that is unknown, or are skips.
 DELETE FROM runs
-WHERE id = :id
-  AND state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted', 'skipped')
-  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = :id AND items.state = 'unknown');
+WHERE id IN (SELECT value FROM json_each(:runs))
+  AND +state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted', 'skipped')
+  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = runs.id AND items.state = 'unknown')
+RETURNING id;
 
 -- name: delete_attempts
--- Its attempts go with it.
-DELETE FROM attempts WHERE run = :run;
+-- Their attempts go with them.
+DELETE FROM attempts WHERE run IN (SELECT value FROM json_each(:runs));
 
 -- name: note_pruned
--- What else belongs to it is still there.
-INSERT INTO pruned (run) VALUES (:run);
+-- What else belongs to them is still there.
+INSERT INTO pruned (run) SELECT value FROM json_each(:runs) WHERE true;
 
 -- name: list_pruned
 -- Runs that have left the history, and of which something may be left.
 SELECT run FROM pruned ORDER BY run LIMIT :limit;
+
+-- name: runs_with_items
+-- Those of these runs that have items.
+SELECT value AS run FROM json_each(:runs) WHERE EXISTS (SELECT 1 FROM items WHERE items.run = value);
 
 -- name: delete_items
 -- Its items go, a bounded number at a time.
@@ -59,10 +74,10 @@ WHERE run = :run
   AND seq IN (SELECT seq FROM items WHERE run = :run ORDER BY seq LIMIT :limit);
 
 -- name: forget_pruned
--- Nothing is left of it.
+-- Those of which nothing is left are forgotten.
 DELETE FROM pruned
-WHERE run = :run
-  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = :run);
+WHERE run IN (SELECT value FROM json_each(:runs))
+  AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = pruned.run);
 
 -- name: delete_audit
 -- The oldest entries of the audit go by age, a bounded number at a time.

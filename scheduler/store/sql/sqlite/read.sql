@@ -72,9 +72,19 @@ SELECT * FROM runs WHERE state = :state AND seq < :before ORDER BY seq DESC LIMI
 
 -- name: list_runs_of_job
 -- A page of one job's runs, newest first.
+SELECT * FROM runs WHERE job = :job AND seq < :before ORDER BY seq DESC LIMIT :limit;
+
+-- name: runs_stretch
+-- The oldest of so many runs of a job.
+SELECT min(seq) AS start
+FROM (SELECT seq FROM runs WHERE job = :job AND seq < :before ORDER BY seq DESC LIMIT :stretch);
+
+-- name: search_runs_of_job
+-- Those of a stretch of one job's runs that fit, newest first.
 SELECT * FROM runs
 WHERE job = :job
   AND seq < :before
+  AND seq >= :from
   AND (:state IS NULL OR state = :state)
   AND (:since IS NULL OR coalesce(started_at, queued_at) >= :since)
 ORDER BY seq DESC
@@ -100,16 +110,29 @@ SELECT * FROM attempts WHERE run = :run ORDER BY claim;
 
 -- name: run_at
 -- The row that explains a fire time.
-SELECT * FROM runs
-WHERE job = :job
-  AND fire_time <= :fire_time
-  AND coalesce(fire_time_last, fire_time) >= :fire_time
-ORDER BY seq DESC
-LIMIT 1;
+SELECT * FROM runs WHERE seq = (
+    SELECT max(seq) FROM (
+        SELECT seq FROM runs WHERE job = :job AND fire_time = :fire_time AND state <> 'skipped'
+        UNION ALL
+        SELECT seq FROM (
+            SELECT seq, coalesce(fire_time_last, fire_time) AS last FROM runs
+            WHERE job = :job
+              AND state = 'skipped'
+              AND fire_time <= :fire_time
+            ORDER BY fire_time DESC
+            LIMIT 100
+        )
+        WHERE last >= :fire_time
+    )
+);
 
 -- name: list_audit
 -- A page of a job's mutations, newest first, with those of all jobs among them.
-SELECT * FROM audit WHERE (job = :job OR job IS NULL) AND seq < :before ORDER BY seq DESC LIMIT :limit;
+SELECT * FROM (SELECT * FROM audit WHERE job = :job AND seq < :before ORDER BY seq DESC LIMIT :limit)
+UNION ALL
+SELECT * FROM (SELECT * FROM audit WHERE job IS NULL AND seq < :before ORDER BY seq DESC LIMIT :limit)
+ORDER BY seq DESC
+LIMIT :limit;
 
 -- name: controllers
 -- Main processes of live runs whose jobs may operate the daemon.
@@ -122,7 +145,7 @@ WHERE runs.state = 'running'
 
 -- name: count_jobs
 -- Jobs by status.
-SELECT status AS name, count(*) AS number FROM jobs WHERE removed_at IS NULL GROUP BY status;
+SELECT status AS name, number FROM job_counts WHERE number > 0;
 
 -- name: count_runs
 -- Unfinished runs by state.
@@ -130,14 +153,21 @@ SELECT state AS name, count(*) AS number FROM runs
 WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held')
 GROUP BY state;
 
--- name: file_jobs
--- Jobs that came from files.
-SELECT * FROM jobs WHERE origin = 'file' AND removed_at IS NULL ORDER BY id;
+-- name: file_definitions
+-- The definitions that came from files.
+SELECT id, origin_file, definition FROM jobs WHERE origin = 'file' AND removed_at IS NULL;
 
 -- name: api_ids
--- Ids of jobs that were made through the API.
-SELECT id FROM jobs WHERE origin = 'api' AND removed_at IS NULL;
+-- Which of these ids have jobs that were made through the API.
+SELECT id FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND origin = 'api'
+  AND removed_at IS NULL;
 
 -- name: broken_jobs
 -- Jobs that cannot run as they stand.
 SELECT * FROM jobs WHERE problem_code = 'broken' AND removed_at IS NULL ORDER BY id;
+
+-- name: telling_jobs
+-- A slice of the jobs of which somebody wants to hear.
+SELECT * FROM jobs WHERE tells = 1 AND removed_at IS NULL AND id > :after ORDER BY id LIMIT :limit;

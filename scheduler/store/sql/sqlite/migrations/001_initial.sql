@@ -30,6 +30,7 @@ CREATE TABLE jobs (
     group_name          TEXT,                                    -- O copied from the definition, for limits
     max_running         INTEGER NOT NULL DEFAULT 1,              -- O the same
     priority            INTEGER NOT NULL DEFAULT 0,              -- O the same
+    tells               INTEGER NOT NULL DEFAULT 0,              -- O the same: somebody wants to hear of it
     status              TEXT    NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),  -- S
     pause_reason        TEXT CHECK (pause_reason IN ('operator', 'crashes', 'budget')),                  -- O
     pause_mode          TEXT CHECK (pause_mode IN ('drain', 'item', 'freeze', 'cancel')),                -- O
@@ -57,6 +58,32 @@ CREATE INDEX jobs_pause_until ON jobs (pause_until) WHERE pause_until IS NOT NUL
 CREATE INDEX jobs_group ON jobs (group_name) WHERE group_name IS NOT NULL;
 -- A page of jobs by status finds its rows without reading the others.
 CREATE INDEX jobs_status ON jobs (status) WHERE removed_at IS NULL;
+-- Looks that want few jobs find them among very many: at a start, at a reload, every half minute.
+CREATE INDEX jobs_of_files ON jobs (id) WHERE origin = 'file' AND removed_at IS NULL;
+CREATE INDEX jobs_telling ON jobs (id) WHERE tells = 1 AND removed_at IS NULL;
+CREATE INDEX jobs_broken ON jobs (id) WHERE problem_code IS NOT NULL AND removed_at IS NULL;
+CREATE INDEX jobs_crashed ON jobs (id) WHERE crashes > 0;
+
+-- How many jobs there are, by status, tombstones aside: kept by the triggers below, in the transaction of each
+-- change, so that nobody counts a million rows for a number. No row of `jobs` is ever deleted.
+CREATE TABLE job_counts (
+    status TEXT    NOT NULL PRIMARY KEY,
+    number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER jobs_counted_in AFTER INSERT ON jobs WHEN new.removed_at IS NULL
+BEGIN
+    INSERT INTO job_counts (status, number) VALUES (new.status, 1)
+    ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
+
+CREATE TRIGGER jobs_counted_again AFTER UPDATE OF status, removed_at ON jobs
+WHEN old.status <> new.status OR (old.removed_at IS NULL) <> (new.removed_at IS NULL)
+BEGIN
+    UPDATE job_counts SET number = number - 1 WHERE status = old.status AND old.removed_at IS NULL;
+    INSERT INTO job_counts (status, number) SELECT new.status, 1 WHERE new.removed_at IS NULL
+    ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
 
 CREATE TABLE runs (
     seq                 INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -115,12 +142,12 @@ CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('runnin
 CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_queued ON runs (queued_at) WHERE state = 'queued';
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
-CREATE INDEX runs_claimed ON runs (state, owner) WHERE state IN ('running', 'recovering');
 CREATE INDEX runs_history ON runs (job, seq);
+-- Which skip stands for a fire time.
+CREATE INDEX runs_skips ON runs (job, fire_time) WHERE state = 'skipped';
 -- Batch runs that ended with items nobody knows the outcome of, or that were not begun.
-CREATE INDEX runs_unsettled ON runs (job) WHERE items_total IS NOT NULL AND done + failed < items_total;
-CREATE INDEX runs_last ON runs (job, seq) WHERE state <> 'skipped';
--- A page of runs by state finds its rows without reading the others.
+CREATE INDEX runs_unsettled ON runs (job, seq) WHERE items_total > done + failed;
+-- A page of runs by state finds its rows without reading the others, and so do claims in force.
 CREATE INDEX runs_state ON runs (state, seq);
 
 -- One row per claim.
