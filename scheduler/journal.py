@@ -15,11 +15,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
-
-from scheduler.logline import Plain
 
 ADDRESS: Final = Path("/run/systemd/journal/socket")
 
@@ -39,10 +37,12 @@ FIELDS: Final = (
 )
 """What of a line becomes a field of the entry, in capitals, where the line has it."""
 
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 5
 """Seconds that one entry waits for a journal that is behind."""
 
 _LENGTH: Final = struct.Struct("<Q")
+_TIME: Final = struct.Struct("@ll")
+"""`struct timeval`."""
 
 
 def leads_to_journal(stream: TextIO, variable: str) -> bool:
@@ -61,7 +61,8 @@ def leads_to_journal(stream: TextIO, variable: str) -> bool:
 class JournalSink:
     """Hands entries to journald, each as one datagram; waits for it, so it belongs into the writer's thread.
 
-    A socket for each: journald may be restarted, and the next entry finds the new one.
+    Each is sent to the address, not over a connection: journald may be restarted, and the next entry finds
+    the new one.
     """
 
     def __init__(self, address: Path) -> None:
@@ -78,22 +79,29 @@ class JournalSink:
             return None
         return sink
 
-    def __call__(self, entry: bytes) -> None:
-        """The journal has the entry.
+    def __call__(self, entries: Sequence[bytes]) -> int:
+        """The journal has the entries; how many of them it did not take."""
+        try:
+            with _datagrams() as sender:
+                # The system waits, not Python, which would look for room before each entry.
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(_PATIENCE, 0))
+                return sum(not self._takes(sender, entry) for entry in entries)
+        except OSError:  # no socket to be had
+            return len(entries)
 
-        Raises:
-            OSError: it does not take it; nothing of it was kept.
-        """
-        with _datagrams() as sender:
-            sender.settimeout(_PATIENCE)
+    def _takes(self, sender: socket.socket, entry: bytes) -> bool:
+        try:
             sender.sendto(entry, self._address)
+        except OSError:  # nothing of it was kept
+            return False
+        return True
 
 
-def journal_entry(fields: Mapping[str, Plain], line: bytes, *, priority: int, identifier: str) -> bytes:
+def journal_entry(fields: Mapping[str, object], line: bytes, *, priority: int, identifier: str) -> bytes:
     """The datagram of one event.
 
     Args:
-        fields: the event's, plain; those in `FIELDS` with a value that is no collection are taken.
+        fields: the event's; those in `FIELDS` with a value that is no collection are taken.
         line: the text of the entry; the line end at its end goes.
         priority: as syslog(3) has it, 0 (worst) to 7.
         identifier: what `journalctl -t` finds.

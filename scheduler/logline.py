@@ -42,6 +42,7 @@ IDENTITIES: Final = frozenset({"job", "run_id"})
 
 MASK: Final = "***"
 MASK_LIMIT: Final = 1_000
+INNOCENT_LIMIT: Final = 1_000
 SHORTEST_SECRET: Final = 4
 """Shorter values (`1`, `eu`, `yes`) are settings; masking them would blank out innocent text."""
 
@@ -52,7 +53,7 @@ _BARE_WORD: Final = re.compile(r'[^\s"=\\]+')
 
 _AS_THEY_ARE: Final = frozenset({bool, float})
 
-_INT_END: Final = 2**63
+INT_END: Final = 2**63
 """orjson and most readers end here; larger integers are told as text."""
 
 _SCALAR_COST: Final = 20
@@ -72,6 +73,7 @@ class Masks:
         self._secrets: dict[str, None] = {}
         self._ordered: tuple[str, ...] = ()
         self._longest = 0
+        self._innocent: set[str] = set()
 
     def add(self, values: Iterable[str]) -> None:
         """The values, and each line of a value of many lines, are masked from now on."""
@@ -85,6 +87,21 @@ class Masks:
         # The longest first: a secret that contains another is masked as a whole.
         self._ordered = tuple(sorted(self._secrets, key=len, reverse=True))
         self._longest = len(self._ordered[0]) if self._ordered else 0
+        self._innocent = set()  # a new one: who looks at this moment adds to the one that goes
+
+    def __bool__(self) -> bool:
+        return bool(self._ordered)
+
+    def touch(self, text: str) -> bool:
+        """Whether a secret is in the text. Short ones without are kept in mind: the same come again."""
+        innocent = self._innocent  # before the secrets: it is never newer than they are
+        if text in innocent:
+            return False
+        if any(secret in text for secret in self._ordered):
+            return True
+        if len(text) <= KEY_LIMIT and len(innocent) < INNOCENT_LIMIT:
+            innocent.add(text)
+        return False
 
     def head(self, text: str, limit: int) -> tuple[str, bool]:
         """The masked start of the text, at most `limit` characters, and whether more was there."""
@@ -118,10 +135,10 @@ def plain_fields(fields: Mapping[str, object], masks: Masks) -> dict[str, Plain]
 
 def json_line(fields: Mapping[str, Plain]) -> bytes:
     """The fields as one JSON object and a newline."""
-    line = orjson.dumps(fields)
-    if not line.isascii() or b"\x7f" in line:
-        line = _UNSAFE_IN_JSON.sub(_json_escape, line.decode()).encode()
-    return line + b"\n"
+    line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNSAFE_IN_JSON.sub(_json_escape, line.decode()).encode()
 
 
 def console_line(fields: Mapping[str, Plain], *, coloured: bool) -> bytes:
@@ -171,7 +188,7 @@ class _Plainer:
         match value:
             case None | bool() | float():
                 return value
-            case int() if -_INT_END <= value < _INT_END:
+            case int() if -INT_END <= value < INT_END:
                 return value
             case str():
                 return self._text(value)

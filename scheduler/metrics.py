@@ -10,13 +10,13 @@ the control API.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from scheduler.clock import Micros, seconds
+from scheduler.clock import SECOND, Micros, seconds
+from scheduler.series import Counts, Histograms, Levels
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -28,6 +28,7 @@ JOB_LIMIT: Final = 200
 
 OTHER: Final = "other"
 
+_JOB_RUN: Final = ("job", "state", "reason")
 _LATENESS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3_600, 86_400)
 _DURATION: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
 _COMMIT: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
@@ -44,27 +45,25 @@ class Metrics:
 
     def __init__(self, lines_lost: Callable[[], int] = lambda: 0) -> None:
         self._registry = registry = CollectorRegistry()
-        self._labels: dict[str, set[str]] = {}
+        self._labels: dict[str, dict[str, str]] = {}
         self._jobs: dict[str, set[tuple[str, str]]] = {}
-        self._fires = Counter(
-            "scheduler_fires", "Fire times that made a run.", ["trigger"], registry=registry
-        )
-        self._lateness = _histogram("fire_lateness_seconds", "From due to fired.", _LATENESS, registry)
-        self._durations = Histogram(
-            "scheduler_run_duration_seconds",
+        self._fires = _counter("fires", "Fire times that made a run.", registry, "trigger")
+        self._lateness = _durations("fire_lateness_seconds", "From due to fired.", _LATENESS, registry)
+        self._durations = _durations(
+            "run_duration_seconds",
             "From the start of an attempt to its recorded end.",
-            ["outcome"],
-            buckets=_DURATION,
-            registry=registry,
+            _DURATION,
+            registry,
+            "outcome",
         )
         self._live = _gauge("live_runs", "Runs that take a slot.", registry)
         self._queued = _gauge("queued_runs", "Runs that wait for a slot.", registry)
         self._overdue = _gauge("overdue_jobs", "Jobs with on_overdue whose run has not begun.", registry)
-        self._job_runs = Counter(
-            "scheduler_job_runs",
+        self._job_runs = _counter(
+            "job_runs",
             "Runs that came to an end, and fire times that were skipped.",
-            ["job", "state", "reason"],
-            registry=registry,
+            registry,
+            *_JOB_RUN,
         )
         self._job_successes = _gauge(
             "job_last_success_timestamp_seconds",
@@ -86,33 +85,32 @@ class Metrics:
             "pauses_preserved", "Write-backs that met a pause, which stayed.", registry
         )
         self._renewals = _counter("lease_renewals", "Leases that were renewed.", registry)
-        self._commits = _histogram("store_commit_seconds", "Time of a store commit.", _COMMIT, registry)
-        self._batches = _histogram("store_commit_batch", "Requests in one store commit.", _BATCH, registry)
-        lost = _gauge("log_lines_lost", "Log lines that could not be written.", registry)
+        self._commits = _durations("store_commit_seconds", "Time of a store commit.", _COMMIT, registry)
+        self._batches = Histograms(
+            "scheduler_store_commit_batch", "Requests in one store commit.", (), registry, bounds=_BATCH
+        )
+        lost = Gauge("scheduler_log_lines_lost", "Log lines that could not be written.", registry=registry)
         lost.set_function(lines_lost)
-        self._lag = _histogram("loop_lag_seconds", "How late the event loop came back.", _LAG, registry)
+        self._lag = _durations("loop_lag_seconds", "How late the event loop came back.", _LAG, registry)
 
     def fired(self, trigger: str, lateness: Micros) -> None:
         """A fire time made a run, `lateness` after it was due."""
-        self._fires.labels(self._bounded("trigger", trigger)).inc()
-        self._lateness.observe(seconds(lateness))
+        self._fires.add((self._bounded("trigger", trigger),))
+        self._lateness.observe((), lateness)
 
     def skipped(self, reason: str, count: int = 1) -> None:
         """`count` fire times made no run."""
-        self._skips.labels(self._bounded("reason", reason)).inc(count)
+        self._skips.add((self._bounded("reason", reason),), count)
 
     def run_ended(self, outcome: str, duration: Micros) -> None:
         """An attempt ended after `duration`, and its outcome is recorded."""
-        self._durations.labels(self._bounded("outcome", outcome)).observe(seconds(duration))
+        self._durations.observe((self._bounded("outcome", outcome),), duration)
 
     def job_ran(self, job: str, state: str, reason: str | None, at: Micros | None = None) -> None:
         """A run of the job ended for good at `at`."""
-        if (
-            (name := self._job_run(job, state, reason, 1)) != OTHER
-            and state == "succeeded"
-            and at is not None
-        ):
-            self._job_successes.labels(name).set(seconds(at))
+        name = self._job_run(job, state, reason, 1)
+        if state == "succeeded" and at is not None and name != OTHER:
+            self._job_successes.set((name,), seconds(at))
 
     def job_skipped(self, job: str, reason: str, count: int = 1) -> None:
         """`count` fire times of the job made no run."""
@@ -125,57 +123,55 @@ class Metrics:
             name = self._job_name(job)
             told[name] = min(at, told.get(name, at))
         for name in self._awaited - told.keys():
-            self._next_fires.remove(name)
+            self._next_fires.forget((name,))
             if not self._jobs.get(name, True):  # it has no series left, so it needs no place
                 del self._jobs[name]
         for name, at in told.items():
-            self._next_fires.labels(name).set(seconds(at))
+            self._next_fires.set((name,), seconds(at))
         self._awaited = set(told)
 
     def job_removed(self, job: str) -> None:
         """The job has no series any more, and another one may have its place."""
         if job in self._awaited:
             self._awaited.remove(job)
-            self._next_fires.remove(job)
+            self._next_fires.forget((job,))
         for state, reason in self._jobs.pop(job, ()):
-            self._job_runs.remove(job, state, reason)
-            if state == "succeeded":
-                with suppress(KeyError):
-                    self._job_successes.remove(job)
+            self._job_runs.forget((job, state, reason))
+        self._job_successes.forget((job,))
 
     def overdue_counted(self, count: int) -> None:
         """So many jobs are overdue, by the latest look."""
-        self._overdue.set(count)
+        self._overdue.set((), count)
 
     def runs_counted(self, *, live: int, queued: int) -> None:
         """So many runs take a slot and wait for one, by the latest count."""
-        self._live.set(live)
-        self._queued.set(queued)
+        self._live.set((), live)
+        self._queued.set((), queued)
 
     def recovered(self, outcome: str) -> None:
         """A dead claim was released, and its run became `outcome`."""
-        self._recoveries.labels(self._bounded("outcome", outcome)).inc()
+        self._recoveries.add((self._bounded("outcome", outcome),))
 
     def write_fenced(self) -> None:
         """A write-back came with an old claim and changed nothing."""
-        self._fenced.inc()
+        self._fenced.add(())
 
     def pause_preserved(self) -> None:
         """A write-back met a pause, which stayed."""
-        self._preserved.inc()
+        self._preserved.add(())
 
     def leases_renewed(self, count: int) -> None:
         """One heartbeat renewed `count` leases."""
-        self._renewals.inc(count)
+        self._renewals.add((), count)
 
     def committed(self, duration: Micros, requests: int) -> None:
         """The store committed `requests` at once, in `duration`."""
-        self._commits.observe(seconds(duration))
-        self._batches.observe(requests)
+        self._commits.observe((), duration)
+        self._batches.observe((), requests)
 
     def loop_lagged(self, lag: Micros) -> None:
         """The event loop came back `lag` later than asked."""
-        self._lag.observe(seconds(lag))
+        self._lag.observe((), lag)
 
     def render(self) -> bytes:
         """Everything counted so far as OpenMetrics text, of type `CONTENT_TYPE`."""
@@ -187,7 +183,7 @@ class Metrics:
         name, why = self._job_name(job), self._bounded("job_reason", reason or "")
         if name != OTHER:
             self._jobs[name].add((state, why))
-        self._job_runs.labels(name, state, why).inc(count)
+        self._job_runs.add((name, state, why), count)
         return name
 
     def _job_name(self, job: str) -> str:
@@ -198,20 +194,25 @@ class Metrics:
         return job
 
     def _bounded(self, label: str, value: str) -> str:
-        known = self._labels.setdefault(label, set())
-        if value not in known and len(known) >= LABEL_LIMIT:
-            return OTHER
-        known.add(value)
-        return str(value)
+        known = self._labels.setdefault(label, {})
+        told = known.get(value)
+        if told is None:
+            if len(known) >= LABEL_LIMIT:
+                return OTHER
+            told = known[str(value)] = str(value)
+        return told
 
 
-def _gauge(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Gauge:
-    return Gauge(f"scheduler_{name}", text, labels, registry=registry)
+def _gauge(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Levels:
+    return Levels(f"scheduler_{name}", text, labels, registry)
 
 
-def _counter(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Counter:
-    return Counter(f"scheduler_{name}", text, labels, registry=registry)
+def _counter(name: str, text: str, registry: CollectorRegistry, *labels: str) -> Counts:
+    return Counts(f"scheduler_{name}", text, labels, registry)
 
 
-def _histogram(name: str, text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:
-    return Histogram(f"scheduler_{name}", text, buckets=buckets, registry=registry)
+def _durations(
+    name: str, text: str, bounds: tuple[float, ...], registry: CollectorRegistry, *labels: str
+) -> Histograms:
+    """A histogram in seconds that is told microseconds."""
+    return Histograms(f"scheduler_{name}", text, labels, registry, bounds=bounds, unit=SECOND)

@@ -19,23 +19,24 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from enum import StrEnum, unique
-from functools import lru_cache, partial
-from typing import Any, Final, Literal, NoReturn, Protocol, TextIO, TypeAlias, cast, get_args
+from enum import unique
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TextIO, TypeAlias, cast, get_args
 
 import structlog
 
-from scheduler.clock import SECOND, Clock, Micros, SystemClock, from_micros
+from scheduler.clock import Clock, Micros, SystemClock
 from scheduler.errors import ConfigError
 from scheduler.journal import JournalSink, journal_entry, leads_to_journal
-from scheduler.logline import Masks, Plain, console_line, json_line, plain_fields
+from scheduler.logfields import EventName, JsonLines, Line, arranged, careful_line
+from scheduler.logline import Masks, Plain, console_line, plain_fields
 from scheduler.logwriter import LineWriter, Sink, sink_for
 
 LogFormat: TypeAlias = Literal["auto", "json", "console"]
 
 
 @unique
-class Event(StrEnum):
+class Event(EventName):
     """Every event there is, in the past tense, one for each transition; each is logged at one place."""
 
     DAEMON_STARTED = "daemon_started"
@@ -107,13 +108,15 @@ class Event(StrEnum):
 
 
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-_IDS_FIRST: Final = ("job", "run_id", "attempt", "claim", "fire_time")
 
 IDENTIFIER: Final = "schedulerd"
 """What `journalctl -t` finds us by."""
 
-Frame: TypeAlias = Callable[[Mapping[str, Plain], bytes, int], bytes]
-"""The bytes to write for the fields of an event, its line, and its priority as syslog(3) has it."""
+Render: TypeAlias = Callable[[Micros, str, object, Mapping[str, object]], Line]
+"""The line for an event: when it was told, its level, its name and its fields."""
+
+Frame: TypeAlias = Callable[[Line, int], bytes]
+"""The bytes to write for a line and its priority as syslog(3) has it."""
 
 LIBRARY_LOGGED: Final = "library_logged"
 """A warning of a library (stdlib `logging`) that passes through our lines: no transition, so no `Event`."""
@@ -195,12 +198,41 @@ def configure(
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[telemetry.process],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=_straight_logger(threshold),
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=False,  # a later `configure` reaches loggers that exist already
     )
     telemetry.adopt_library_warnings(max(threshold, logging.WARNING))
     return telemetry
+
+
+def _straight_logger(threshold: int) -> type[structlog.typing.BindableLogger]:
+    """The filtering bound logger of structlog, whose five levels go straight to its processors.
+
+    Nothing comes behind those: ours has written when it returns, and one of a test keeps what it gets.
+    """
+    filtering = structlog.make_filtering_bound_logger(threshold)
+    numbers = logging.getLevelNamesMapping()
+    levels = [level for level in _PRIORITIES if numbers[level.upper()] >= threshold]
+    return type("StraightLogger", (filtering,), {level: _straight(level, filtering) for level in levels})
+
+
+def _straight(level: str, filtering: type) -> Callable[..., None]:
+    with_arguments = getattr(filtering, level)
+
+    def tell(self: structlog.BoundLoggerBase, event: str, *args: object, **fields: object) -> None:
+        if args:
+            with_arguments(self, event, *args, **fields)
+            return
+        told: Any = {**self._context, **fields} if self._context else fields
+        told["event"] = event
+        try:
+            for process in self._processors:
+                told = process(self._logger, level, told)
+        except structlog.DropEvent:
+            return
+
+    return tell
 
 
 class Telemetry:
@@ -211,7 +243,7 @@ class Telemetry:
         *,
         writer: LineWriter,
         clock: Clock,
-        render: Callable[[Mapping[str, Plain]], bytes],
+        render: Render,
         frame: Frame,
     ) -> None:
         self._writer = writer
@@ -235,17 +267,19 @@ class Telemetry:
             logging.getLogger().removeHandler(self._library_handler)
         self._writer.close(timeout)
 
-    def process(self, _logger: object, level: str, fields: MutableMapping[str, Any]) -> NoReturn:
-        """The event is on its way (the one structlog processor); structlog itself has nothing left to do."""
-        self.tell(level, fields)
-        raise structlog.DropEvent
+    def process(
+        self, _logger: object, level: str, fields: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """The event is on its way: the one structlog processor, behind which there is nothing left to do."""
+        self.tell(level, fields.pop("event", ""), fields)
+        return fields
 
-    def tell(self, level: str, fields: Mapping[str, object]) -> None:
-        """The fields, with `event` among them, are on their way to the stream, or counted as lost."""
+    def tell(self, level: str, event: object, fields: Mapping[str, object]) -> None:
+        """The event is on its way to the stream, or counted as lost."""
         try:
-            line = self._line(level, dict(fields))
+            line = self._line(level, event, fields)
         except Exception as error:  # noqa: BLE001 -- telling must never be what breaks the work
-            line = self._line(level, {"event": fields.get("event"), "unrenderable": type(error).__name__})
+            line = self._line(level, event, {"unrenderable": type(error).__name__})
         self._writer.put(line)
 
     def adopt_library_warnings(self, threshold: int) -> None:
@@ -253,25 +287,19 @@ class Telemetry:
         self._library_handler = _LibraryHandler(self.tell, threshold)
         logging.getLogger().addHandler(self._library_handler)
 
-    def _line(self, level: str, fields: dict[str, object]) -> bytes:
-        event = fields.pop("event", "")
-        if not isinstance(event, Event):
-            event = plain_fields({"event": event}, _MASKS)["event"]
-        head: dict[str, Plain] = {"timestamp": _timestamp(self._clock.now()), "level": level, "event": event}
-        rest = plain_fields(_arranged(fields), _MASKS)
-        whole = head | {name: value for name, value in rest.items() if name not in head}
-        return self._frame(whole, self._render(whole), _PRIORITIES[level])
+    def _line(self, level: str, event: object, fields: Mapping[str, object]) -> bytes:
+        return self._frame(self._render(self._clock.now(), level, event, fields), _PRIORITIES[level])
 
 
 def told(fields: Mapping[str, object]) -> dict[str, Plain]:
     """The fields of an event as its line shows them: bounded, instants as RFC 3339, secrets masked."""
-    return plain_fields(_arranged(dict(fields)), _MASKS)
+    return plain_fields(arranged(fields), _MASKS)
 
 
 class _LibraryHandler(logging.Handler):
     """Brings records of stdlib `logging` into our lines; what they say is a value like any other."""
 
-    def __init__(self, tell: Callable[[str, Mapping[str, object]], None], threshold: int) -> None:
+    def __init__(self, tell: Callable[[str, object, Mapping[str, object]], None], threshold: int) -> None:
         super().__init__(threshold)
         self._tell = tell
 
@@ -281,42 +309,8 @@ class _LibraryHandler(logging.Handler):
             message = record.getMessage()
         except Exception:  # noqa: BLE001 -- a library's format string does not fit its arguments
             message = str(record.msg)
-        fields = {
-            "event": LIBRARY_LOGGED,
-            "logger": record.name,
-            "message": message,
-            "exc_info": record.exc_info,
-        }
-        self._tell(level, fields)
-
-
-def _arranged(fields: dict[str, object]) -> dict[str, object]:
-    """The fields with the ids first, instants as RFC 3339, the exception as its traceback."""
-    arranged: dict[str, object] = {name: fields[name] for name in _IDS_FIRST if name in fields}
-    for name, value in fields.items():
-        arranged[name] = _instant(value) if name == "fire_time" or name.endswith("_at") else value
-    if not arranged.get("exc_info"):
-        arranged.pop("exc_info", None)
-        return arranged
-    return dict(structlog.processors.format_exc_info(None, "", arranged))
-
-
-def _instant(value: object) -> object:
-    try:
-        return _timestamp(value) if isinstance(value, int) else value
-    except OverflowError:  # no instant of this calendar
-        return value
-
-
-def _timestamp(instant: Micros) -> str:
-    second, rest = divmod(instant, SECOND)
-    return f"{_second(second)}.{rest:06}+00:00"
-
-
-@lru_cache(maxsize=64)
-def _second(second: int) -> str:
-    """RFC 3339 up to the seconds, in UTC; lines of the same second have it in common."""
-    return from_micros(second * SECOND).isoformat()[:19]
+        fields = {"logger": record.name, "message": message, "exc_info": record.exc_info}
+        self._tell(level, LIBRARY_LOGGED, fields)
 
 
 def _way_out(stream: TextIO) -> tuple[Sink, Frame]:
@@ -327,26 +321,27 @@ def _way_out(stream: TextIO) -> tuple[Sink, Frame]:
     return (sink_for(stream), _with_priority) if journal is None else (journal, _as_entry)
 
 
-def _bare(_fields: Mapping[str, Plain], line: bytes, _priority: int) -> bytes:
-    return line
+def _bare(line: Line, _priority: int) -> bytes:
+    return line[1]
 
 
-def _with_priority(_fields: Mapping[str, Plain], line: bytes, priority: int) -> bytes:
+def _with_priority(line: Line, priority: int) -> bytes:
     """Each line of text opens with the priority, as sd-daemon(3) has it."""
     prefix = b"<%d>" % priority
-    return b"".join(prefix + part for part in line.splitlines(keepends=True))
+    return b"".join(prefix + part for part in line[1].splitlines(keepends=True))
 
 
-def _as_entry(fields: Mapping[str, Plain], line: bytes, priority: int) -> bytes:
-    return journal_entry(fields, line, priority=priority, identifier=IDENTIFIER)
+def _as_entry(line: Line, priority: int) -> bytes:
+    fields, text = line
+    return journal_entry(fields, text, priority=priority, identifier=IDENTIFIER)
 
 
-def _renderer(format: LogFormat, stream: TextIO) -> Callable[[Mapping[str, Plain]], bytes]:
+def _renderer(format: LogFormat, stream: TextIO) -> Render:
     terminal = _is_terminal(stream)
     if format == "console" or (format == "auto" and terminal):
         coloured = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return partial(console_line, coloured=coloured)
-    return json_line
+        return partial(careful_line, masks=_MASKS, text=partial(console_line, coloured=coloured))
+    return JsonLines(_MASKS)
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -14,20 +14,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
-from threading import Lock
-from typing import Final
+from threading import RLock, get_ident
+from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.clock import SECOND, Clock, Micros
+from scheduler.clock import MILLISECOND, SECOND, Clock, Micros
 from scheduler.telemetry import Event, Logger
 
 SIZE: Final = 10_000
 _CHUNK: Final = 200
 _PROGRESS_EVERY: Final[Micros] = 5 * SECOND
 _PROGRESS_KNOWN: Final = 1_000
+_GATHER: Final[Micros] = 10 * MILLISECOND
+"""Followers that were woken are let sleep so long: each wake-up costs the loop more than a telling does."""
+
+_Told: TypeAlias = tuple[Micros, Event, Mapping[str, object]]
+"""What becomes an `Entry` when it is read; its number is its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One transition.
 
     Attributes:
@@ -71,13 +75,16 @@ class EventRing:
     def __init__(self, instance: str, clock: Clock, size: int = SIZE) -> None:
         self.instance = instance
         self._clock = clock
-        self._entries: deque[Entry] = deque(maxlen=size)
+        self._told: deque[_Told] = deque(maxlen=size)
         self._count = 0
-        self._one_at_a_time = Lock()
+        # Re-entrant: a destructor that tells may interrupt the telling of the same thread.
+        self._one_at_a_time = RLock()
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = get_ident()
         self._news = asyncio.Event()
         self._closed = False
         self._is_waking = False
+        self._woken_at = -_GATHER
         self.followers = 0
 
     @property
@@ -95,17 +102,30 @@ class EventRing:
 
     def append(self, event: Event, fields: Mapping[str, object]) -> None:
         """The transition is known to followers. May be called from any thread."""
+        told = (self._clock.now(), event, fields)
         with self._one_at_a_time:
+            self._told.append(told)
             self._count += 1
-            self._entries.append(Entry(self._count, self._clock.now(), event, fields))
             wakes = self.followers > 0 and not self._is_waking
             self._is_waking = self._is_waking or wakes
-        if wakes:
+        if not wakes:
+            return
+        if get_ident() == self._loop_thread:
+            self._loop.call_soon(self._wake)
+        else:
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        """Followers look again; what was told since they were last woken costs one wake-up, however much."""
+        """Followers look again, soon; what was told since they last did costs one wake-up, however much."""
+        pause = self._woken_at + _GATHER - self._clock.monotonic()
+        if pause > 0:
+            self._loop.call_later(pause / SECOND, self._wake_now)
+        else:
+            self._wake_now()
+
+    def _wake_now(self) -> None:
         self._is_waking = False  # before they look: what comes after this wakes them anew
+        self._woken_at = self._clock.monotonic()
         self._news.set()
 
     def close(self) -> None:
@@ -169,12 +189,14 @@ class EventRing:
                 await self._news.wait()
 
     def _oldest(self) -> int:
-        return self._count - len(self._entries) + 1
+        return self._count - len(self._told) + 1
 
     def _before_last(self, number: int, wants: Callable[[Entry], bool]) -> int:
         """The position before the last so many wanted entries."""
         with self._one_at_a_time:
-            found = islice((entry for entry in reversed(self._entries) if wants(entry)), number)
+            newest_first = zip(range(self._count, 0, -1), reversed(self._told), strict=False)
+            entries = (Entry(position, *told) for position, told in newest_first)
+            found = islice((entry for entry in entries if wants(entry)), number)
             return min((entry.number - 1 for entry in found), default=self._count)
 
     def _position_of(self, after: str) -> int | None:
@@ -187,16 +209,20 @@ class EventRing:
     def _after(self, position: int) -> list[Entry]:
         """A bounded chunk of what came after `position`, so that no follower holds the loop for long."""
         with self._one_at_a_time:
-            skip = max(0, len(self._entries) - (self._count - position))
-            return list(islice(self._entries, skip, skip + _CHUNK))
+            skip = max(0, len(self._told) - (self._count - position))
+            first = self._oldest() + skip
+            chunk = list(islice(self._told, skip, skip + _CHUNK))
+        return [Entry(number, *told) for number, told in enumerate(chunk, first)]
 
 
 class Tee:
-    """A `Logger` whose events also go into the ring.
+    """A `Logger` whose events also go into the ring. It logs as structlog was set up when it was made.
 
     Signs of progress of a run go there every few seconds at most: they are many, and would push the
     transitions out.
     """
+
+    __slots__ = ("_bound", "_log", "_progressed", "_ring")
 
     def __init__(
         self,
@@ -205,32 +231,38 @@ class Tee:
         bound: Mapping[str, object] | None = None,
         progressed: dict[object, int] | None = None,
     ) -> None:
-        self._log = log
+        # With nothing to bind: a logger that looks for the set-up anew each time costs more than the event.
+        self._log = log.bind() if bound is None else log
         self._ring = ring
         self._bound = dict(bound or {})
         self._progressed: dict[object, int] = {} if progressed is None else progressed
 
     def bind(self, **fields: object) -> Logger:
-        return Tee(self._log.bind(**fields), self._ring, {**self._bound, **fields}, self._progressed)
+        # The logger gets what is bound with each event, as the ring does: to bind it costs more.
+        return Tee(self._log, self._ring, {**self._bound, **fields}, self._progressed)
 
     def debug(self, event: Event, **fields: object) -> None:
-        self._log.debug(event, **fields)
-        self._tell(event, fields)
+        told = {**self._bound, **fields} if self._bound else fields
+        self._log.debug(event, **told)
+        self._tell(event, told)
 
     def info(self, event: Event, **fields: object) -> None:
-        self._log.info(event, **fields)
-        self._tell(event, fields)
+        told = {**self._bound, **fields} if self._bound else fields
+        self._log.info(event, **told)
+        self._tell(event, told)
 
     def warning(self, event: Event, **fields: object) -> None:
-        self._log.warning(event, **fields)
-        self._tell(event, fields)
+        told = {**self._bound, **fields} if self._bound else fields
+        self._log.warning(event, **told)
+        self._tell(event, told)
 
     def error(self, event: Event, **fields: object) -> None:
-        self._log.error(event, **fields)
-        self._tell(event, {name: value for name, value in fields.items() if name != "exc_info"})
+        told = {**self._bound, **fields} if self._bound else fields
+        self._log.error(event, **told)
+        told.pop("exc_info", None)
+        self._tell(event, told)
 
-    def _tell(self, event: Event, fields: Mapping[str, object]) -> None:
-        told = {**self._bound, **fields}
+    def _tell(self, event: Event, told: Mapping[str, object]) -> None:
         if event is not Event.RUN_PROGRESSED or self._is_news(told.get("run_id")):
             self._ring.append(event, told)
 

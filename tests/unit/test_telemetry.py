@@ -14,7 +14,7 @@ from typing import TextIO
 import pytest
 import structlog
 
-from scheduler.clock import Micros
+from scheduler.clock import Alarm, Micros
 from scheduler.errors import ConfigError
 from scheduler.logline import MASK
 from scheduler.telemetry import (
@@ -50,6 +50,9 @@ class StoppedClock:
 
     async def sleep(self, duration: Micros) -> None:
         raise AssertionError("telemetry does not sleep")
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        raise AssertionError("telemetry sets no alarm")
 
 
 class Stream(io.StringIO):
@@ -141,6 +144,46 @@ def test_events_below_the_level_are_not_told(configured: Callable[..., Telemetry
     log.error(Event.STORE_UNAVAILABLE)
 
     assert [event["event"] for event in stream.events] == ["run_stuck", "store_unavailable"]
+
+
+def test_other_code_logs_through_structlog_as_it_is_used_to(stream: Stream) -> None:
+    """Arguments are put into the text, and other ways to name a level are heard."""
+    log = structlog.get_logger().bind(part="a")
+
+    log.info("took %d s", 3)
+    log.critical("slow")
+    log.log(logging.ERROR, "gone", code=4)
+    log.msg("%(what)s", {"what": "done"})
+
+    told = [(event["level"], event["event"], event["part"]) for event in stream.events]
+    expected = [("info", "took 3 s"), ("critical", "slow"), ("error", "gone"), ("info", "done")]
+    assert told == [(level, text, "a") for level, text in expected]
+
+
+def test_a_test_may_capture_what_is_logged(stream: Stream) -> None:
+    """The capture of structlog sees events of loggers that exist already, with level and fields."""
+    log = get_logger(job="a").bind(attempt=1)
+
+    with structlog.testing.capture_logs() as captured:
+        log.info(Event.RUN_STARTED, claim=2)
+    log.info(Event.RUN_SUCCEEDED)
+
+    assert captured == [{"event": "run_started", "log_level": "info", "job": "a", "attempt": 1, "claim": 2}]
+    assert [event["event"] for event in stream.events] == ["run_succeeded"]
+
+
+def test_a_later_set_up_reaches_loggers_that_exist(
+    stream: Stream, configured: Callable[..., Telemetry]
+) -> None:
+    """What `get_logger` gave follows whatever was configured last."""
+    log = get_logger(job="a")
+    log.debug(Event.RUN_STARTED)
+    later = Stream()
+    later.telemetry = configured("json", "debug", later)
+
+    log.debug(Event.RUN_STARTED)
+
+    assert (stream.events, len(later.events)) == ([], 1)
 
 
 def test_an_exception_is_a_field_of_its_line(stream: Stream) -> None:
