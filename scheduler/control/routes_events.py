@@ -18,7 +18,7 @@ from scheduler.control.requests import EventsQuery
 from scheduler.control.views import Views
 from scheduler.engine.eventring import Chunk, Entry, EventRing, Gap
 from scheduler.errors import SchedulerError
-from scheduler.telemetry import told
+from scheduler.telemetry import Event, told
 
 KEEP_ALIVE: Final = 5.0
 """Seconds of silence after which a sign of life is sent; clients that wait ten notice a dead daemon."""
@@ -90,7 +90,7 @@ class EventRoutes:
         after = last_event_id or asked.since
         found = self._ring.follow(
             after,
-            wants=lambda entry: _is_wanted(entry, asked),
+            wants=lambda event, fields: _is_wanted(event, fields, asked),
             tail=asked.tail,
             goes_on=asked.follow,
             idle=KEEP_ALIVE,
@@ -124,10 +124,10 @@ class EventRoutes:
         return _block(event, {"reason": reason, "message": message}, self._ring.last_id)
 
 
-def _is_wanted(entry: Entry, asked: EventsQuery) -> bool:
-    if asked.job is not None and entry.fields.get("job") != asked.job:
+def _is_wanted(event: Event, fields: Mapping[str, object], asked: EventsQuery) -> bool:
+    if asked.job is not None and fields.get("job") != asked.job:
         return False
-    return not asked.event or entry.event in asked.event
+    return not asked.event or event in asked.event
 
 
 def _block(event: str, data: Mapping[str, object], id: str) -> bytes:

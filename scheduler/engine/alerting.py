@@ -7,6 +7,7 @@ and again after each change of a definition; a job that wants nothing costs a lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +39,6 @@ _HISTORY: Final = 50
 """Rows that are looked at for the end before this one; skips in a row are one row."""
 
 _DEFINED: Final = frozenset({Event.JOB_ADDED, Event.JOB_CHANGED, Event.JOB_REMOVED})
-_WANTED: Final = TOLD | _DEFINED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ class Alerting:
         self._log = log
         self._metrics = metrics
         self._wishes: dict[JobId, _Wish] = {}
+        self._changing: set[object] = set()
+        """Jobs whose definition has changed, until it has been read again."""
         self._known_until = 0
         self._position: str | None = ring.last_id
 
@@ -101,15 +103,15 @@ class Alerting:
         self._known_until = int(self._ring.last_id.rpartition("-")[2])
         self._wishes.clear()
         after: JobId | None = None
-        while page := await self._reads.jobs(after=after, limit=_PAGE):
-            for view in page:
-                self._know(view.job)
-            after = page[-1].job.id
+        while page := await self._reads.telling_jobs(after=after, limit=_PAGE):
+            for job in page:
+                self._know(job)
+            after = page[-1].id
             await self._clock.sleep(0)
 
     async def _follow(self) -> bool:
         """True: the daemon stops. False: events have passed unseen, what jobs want is to be read again."""
-        async for got in self._ring.follow(self._position, wants=lambda entry: entry.event in _WANTED):
+        async for got in self._ring.follow(self._position, wants=self._concerns):
             if isinstance(got, Chunk):
                 for entry in got.entries:
                     self._position = self._ring.id_of(entry.number)
@@ -125,6 +127,14 @@ class Alerting:
             )
             return False
         return False
+
+    def _concerns(self, event: Event, fields: Mapping[str, object]) -> bool:
+        """Somebody may want to hear of it, or what a job wants has changed: most runs concern nobody."""
+        job = fields.get("job")
+        if event in _DEFINED:
+            self._changing.add(job)
+            return True
+        return event in TOLD and (job in self._wishes or job in self._changing)
 
     async def _guarded(self, entry: Entry) -> None:
         """The entry is dealt with; a fault in it is told and stays alone."""
@@ -143,6 +153,7 @@ class Alerting:
         if entry.event in _DEFINED:
             if entry.number > self._known_until:
                 await self._read_again(job)
+            self._changing.discard(job)
             return
         wish = self._wishes.get(job)
         if wish is not None:

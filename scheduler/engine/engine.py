@@ -25,7 +25,7 @@ from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
 
-SLICE: Final = 250
+SLICE: Final = 500
 """Due jobs, or waiting runs, in one transaction."""
 
 STEP: Final = 50

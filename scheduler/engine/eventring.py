@@ -137,7 +137,7 @@ class EventRing:
         self,
         after: str | None,
         *,
-        wants: Callable[[Entry], bool] = lambda _: True,
+        wants: Callable[[Event, Mapping[str, object]], bool] = lambda _event, _fields: True,
         tail: int = 0,
         goes_on: bool = True,
         idle: float = 60.0,
@@ -148,7 +148,7 @@ class EventRing:
         `UNKNOWN` it goes on from now.
 
         Args:
-            wants: which entries are told.
+            wants: which events are told, by their fields.
             tail: without an id: begin with so many wanted ones that have been.
             goes_on: wait for further ones; else it ends with what there is.
             idle: seconds without news after which an empty chunk comes.
@@ -164,14 +164,13 @@ class EventRing:
                 if position < self._oldest() - 1:
                     yield Gap.TOO_SLOW
                     return
-                chunk = self._after(position)
-                wanted = [entry for entry in chunk if wants(entry)]
-                position = chunk[-1].number if chunk else position
+                before = position
+                wanted, position = self._after(position, wants)
                 silent_for = self._clock.monotonic() - told_at
                 if wanted or silent_for >= idle * SECOND:
                     told_at = self._clock.monotonic()
                     yield Chunk(self.id_of(position), wanted)
-                elif chunk:
+                elif position > before:
                     await self._clock.sleep(0)  # between what nobody wants, the loop is let go
                 elif self._closed or not goes_on:
                     if goes_on:
@@ -191,13 +190,12 @@ class EventRing:
     def _oldest(self) -> int:
         return self._count - len(self._told) + 1
 
-    def _before_last(self, number: int, wants: Callable[[Entry], bool]) -> int:
+    def _before_last(self, number: int, wants: Callable[[Event, Mapping[str, object]], bool]) -> int:
         """The position before the last so many wanted entries."""
         with self._one_at_a_time:
             newest_first = zip(range(self._count, 0, -1), reversed(self._told), strict=False)
-            entries = (Entry(position, *told) for position, told in newest_first)
-            found = islice((entry for entry in entries if wants(entry)), number)
-            return min((entry.number - 1 for entry in found), default=self._count)
+            found = islice((place for place, (_, event, said) in newest_first if wants(event, said)), number)
+            return min((place - 1 for place in found), default=self._count)
 
     def _position_of(self, after: str) -> int | None:
         instance, _, number = after.rpartition("-")
@@ -206,13 +204,20 @@ class EventRing:
         position = int(number)
         return position if self._oldest() - 1 <= position <= self._count else None
 
-    def _after(self, position: int) -> list[Entry]:
-        """A bounded chunk of what came after `position`, so that no follower holds the loop for long."""
+    def _after(
+        self, position: int, wants: Callable[[Event, Mapping[str, object]], bool]
+    ) -> tuple[list[Entry], int]:
+        """What is wanted of a bounded chunk after `position`, and the position at its end."""
         with self._one_at_a_time:
             skip = max(0, len(self._told) - (self._count - position))
             first = self._oldest() + skip
             chunk = list(islice(self._told, skip, skip + _CHUNK))
-        return [Entry(number, *told) for number, told in enumerate(chunk, first)]
+        wanted = [
+            Entry(number, at, event, fields)
+            for number, (at, event, fields) in enumerate(chunk, first)
+            if wants(event, fields)
+        ]
+        return wanted, first + len(chunk) - 1 if chunk else position
 
 
 class Tee:

@@ -145,11 +145,36 @@ def _write(tx: Transaction, ends: Sequence[_End]) -> list[Finished]:
         return []
     _write_runs(tx, ends)
     _write_counters(tx, [(end.live.job, end.decision.job) for end in ends])
-    after = _look(tx, [end.verdict.run_id for end in ends])
-    return [
-        Finished(decision=end.decision, run=after[end.verdict.run_id].run, job=after[end.verdict.run_id].job)
-        for end in ends
-    ]
+    return [Finished(decision=end.decision, run=_run_after(end, tx.now), job=_job_after(end)) for end in ends]
+
+
+def _run_after(end: _End, now: Micros) -> Run:
+    """The row as `finish_run` has left it."""
+    verdict, write, run = end.verdict, end.write, end.live.run
+    return replace(
+        run,
+        state=write.state,
+        reason=write.reason,
+        message=write.message,
+        ready_at=write.ready_at,
+        attempt=write.attempt,
+        job_counted=write.counted,
+        finished_at=now if write.state in TERMINAL else None,
+        exit_code=verdict.exit_code,
+        signal=verdict.signal,
+        result=run.result if verdict.result is None else verdict.result,
+        cost=run.cost if verdict.cost is None else verdict.cost,
+        pid=None,
+        pid_ticks=None,
+    )
+
+
+def _job_after(end: _End) -> Job | None:
+    """The row as `write_counters` has left it."""
+    job, write = end.live.job, end.decision.job
+    if job is None or write is None:
+        return job
+    return replace(job, failures=write.failures, crashes=write.crashes, fires_done=write.fires_done)
 
 
 def _write_runs(tx: Transaction, ends: Sequence[_End]) -> None:

@@ -215,6 +215,7 @@ def _carried_out(tx: Transaction, batch: Sequence[_Request[Any]]) -> list[object
             kinds[request.jointly].append(place)
     for verb, places in kinds.items():
         if len(places) == 1:
+            results[places[0]] = _guarded(tx, batch[places[0]].work)
             continue
         done = _guarded(tx, partial(_jointly, verb, [batch[place].asked for place in places]))
         if not isinstance(done, Exception):

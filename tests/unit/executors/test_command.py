@@ -93,7 +93,7 @@ async def test_status_taken_by_somebody_else_is_no_success(executor: CommandExec
     granted = grant(shell("sleep 0.2; exit 4"))
     told = Told()
     execution = await executor.start(granted, told)
-    await asyncio.to_thread(os.waitpid, told.children[0][0], 0)
+    os.waitpid(told.children[0][0], 0)  # noqa: ASYNC222 - so that nobody else is first
 
     ended = await execution.wait()
 
@@ -117,7 +117,7 @@ async def test_streams_are_told_apart(executor: CommandExecutor, tmp_path: Path)
 async def test_wait_may_be_cancelled_and_awaited_again(executor: CommandExecutor) -> None:
     """A cancelled wait ends nothing, and the end can be had any number of times."""
     execution = await executor.start(grant(shell("sleep 0.3; exit 7")), Told())
-    waiting = asyncio.create_task(execution.wait())
+    waiting = asyncio.ensure_future(execution.wait())
     await asyncio.sleep(0)
     waiting.cancel()
 

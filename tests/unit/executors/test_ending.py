@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
-from scheduler.clock import SECOND, Micros
+from scheduler.clock import SECOND, Alarm, Micros
 from scheduler.executors import ending
 from scheduler.executors.ending import end_processes
 from scheduler.executors.processes import ProcessId
@@ -25,6 +26,9 @@ class Stepping:
 
     async def sleep(self, duration: Micros) -> None:
         self.time += max(duration, 1000)
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        raise AssertionError("ending sets no alarm")
 
 
 class World:

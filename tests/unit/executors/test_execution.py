@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,18 +9,24 @@ from pathlib import Path
 import pytest
 
 from scheduler.errors import SpawnFailed
+from scheduler.executors import execution as watching
 from scheduler.executors.dispatch import Executors
-from scheduler.executors.processes import Belonging
+from scheduler.executors.execution import ProcessExecution
+from scheduler.executors.processes import Belonging, ProcessId, Session, session_survivors
 from scheduler.model.jobs import Action
+from scheduler.model.runs import Wish
 from tests.support.executors import (
     STORE,
     Told,
     command,
+    finish,
     grant,
     handler,
     open_descriptors,
+    shell,
     surroundings,
     until,
+    written,
 )
 
 
@@ -40,8 +48,14 @@ def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(threading.Thread, "start", starts)
 
 
-@pytest.mark.parametrize("thread", ["off-loop", "pump"])
-@pytest.mark.parametrize("action", [command("sleep", "60"), handler("math:sin", process=True)])
+@pytest.mark.parametrize(
+    ("thread", "action"),
+    [
+        ("spawn", command("sleep", "60")),
+        ("spawn", handler("math:sin", process=True)),
+        ("pump", handler("math:sin", process=True)),
+    ],
+)
 async def test_attempt_that_cannot_be_watched_is_not_left_running(
     executors: Executors, monkeypatch: pytest.MonkeyPatch, thread: str, action: Action
 ) -> None:
@@ -56,3 +70,67 @@ async def test_attempt_that_cannot_be_watched_is_not_left_running(
     left = Belonging(store_id=STORE, run_id=granted.run.id, claim=1)
     await until(lambda: not left.processes())
     assert open_descriptors() == before
+
+
+async def test_output_waits_for_a_thread_that_reads_it(
+    executors: Executors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A command that writes while no thread is to be had is not ended, and nothing that it wrote is lost."""
+    granted = grant(shell("echo early; sleep 0.5; echo late"))
+    with monkeypatch.context() as patch:
+        refuse_threads(patch, "pump")
+        execution = await executors.start(granted, Told())
+        await asyncio.sleep(0.1)
+
+    ended = await execution.wait()
+
+    assert ended.exit_code == 0
+    assert written(tmp_path, granted) == b"early\nlate\n"
+
+
+async def test_command_that_says_nothing_needs_no_thread(executors: Executors) -> None:
+    """Where nothing is written no thread reads, neither during the run nor after it."""
+    execution = await executors.start(grant(shell("sleep 0.1")), Told())
+    reading = [thread for thread in threading.enumerate() if thread.name == "pump"]
+    ended = await execution.wait()
+
+    assert (ended.exit_code, ended.left_behind) == (0, 0)
+    assert reading == [thread for thread in threading.enumerate() if thread.name == "pump"] == []
+
+
+async def test_who_stays_in_the_session_is_counted_in_whatever_group(executors: Executors) -> None:
+    """A background process that left the process group, but not the session, is told as left behind."""
+    granted = grant(command("bash", "-c", "set -m; sleep 60 >/dev/null 2>&1 3>&- & exit 0"))
+    execution = await executors.start(granted, Told())
+
+    ended = await execution.wait()
+    assert ended.left_behind == 1
+    await finish(execution)
+
+    assert not Belonging(store_id=STORE, run_id=granted.run.id, claim=1).processes()
+
+
+async def test_freeze_after_the_end_reaches_nobody(
+    executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the main process is reaped its group is not signalled, also while who is left is counted."""
+    reaped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def count(session: Session) -> list[ProcessId]:
+        loop.call_soon_threadsafe(reaped.set)
+        return session_survivors(session)
+
+    monkeypatch.setattr(watching, "session_survivors", count)
+    execution = await executors.start(grant(shell("sleep 60 >/dev/null 2>&1 & exit 0")), Told())
+    assert isinstance(execution, ProcessExecution)
+    await asyncio.wait_for(reaped.wait(), 30)
+    signalled: list[int] = []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda group, _number: signalled.append(group))
+        execution.heed(Wish.FREEZE)
+
+    assert signalled == []
+    assert (await execution.wait()).left_behind == 1
+    await finish(execution)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -19,8 +20,10 @@ from scheduler.executors.processes import (
     Process,
     ProcessId,
     Session,
+    is_unused,
     process_identity,
     session_members,
+    session_survivors,
     start_ticks,
     this_owner,
     walk,
@@ -134,6 +137,101 @@ def test_session_finds_what_cleared_its_environment() -> None:
 
         assert started in replace(MINE, session=session).processes()
         assert session_members(session) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sleep 60 <&- >/dev/null 2>&1 & echo $!",
+        "set -m; sleep 60 <&- >/dev/null 2>&1 & echo $!",
+    ],
+)
+def test_number_of_a_session_is_used_until_its_last_member_is_gone(line: str) -> None:
+    """After the leader was reaped its number tells whether anybody is left, in whatever group (I11)."""
+    with open_probe() as probe:
+        leader = subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, start_new_session=True)
+        session = Session(leader=leader.pid, ticks=start_ticks(leader.pid) or 0)
+        leader.communicate()
+
+        assert not is_unused(leader.pid, probe)
+        (left,) = session_survivors(session)
+        assert not is_unused(os.getpid(), probe)
+
+        os.kill(left.pid, signal.SIGKILL)
+        while session_survivors(session):
+            time.sleep(0.001)
+
+
+def test_number_is_unused_once_all_are_gone() -> None:
+    """A session whose only process was reaped has left nothing, and that is told without a look at others."""
+    with open_probe() as probe:
+        leader = subprocess.Popen(["/bin/true"], start_new_session=True)
+        session = Session(leader=leader.pid, ticks=start_ticks(leader.pid) or 0)
+        os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_unused(leader.pid, probe)
+        leader.wait()
+
+        assert is_unused(leader.pid, probe)
+        assert session_survivors(session) == []
+
+
+def test_session_of_a_number_used_again_has_no_survivors() -> None:
+    """A process that bears the number proves that the session of that number had become empty."""
+    line = "sleep 60 & wait"
+    leader = subprocess.Popen(["/bin/sh", "-c", line], start_new_session=True)
+    session = Session(leader=leader.pid, ticks=(start_ticks(leader.pid) or 0) - 1)
+    while not session_members(session):
+        time.sleep(0.001)
+
+    survivors = session_survivors(session)
+    os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
+
+    assert survivors == []
+
+
+def test_kernel_that_does_not_tell_of_a_number_calls_none_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is known a look at all processes has to tell."""
+    number = unused_number()
+    with open_probe() as probe:
+        assert is_unused(number, probe)
+
+        monkeypatch.setattr(fcntl, "fcntl", lambda *_args: 0)
+        assert not is_unused(number, probe)
+
+
+def test_members_are_found_where_the_kernel_does_not_tell_their_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A security module that forbids the question leaves /proc to answer."""
+    with process() as started:
+        leader = os.getsid(0)
+        session = Session(leader=leader, ticks=0)
+        child = subprocess.Popen(["/bin/sleep", "60"])
+        monkeypatch.setattr(os, "getsid", lambda _pid: (_ for _ in ()).throw(PermissionError()))
+
+        members = {member.pid for member in session_members(session)}
+
+        assert child.pid in members
+        assert started.pid not in members
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def open_probe() -> Iterator[int]:
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def unused_number() -> int:
+    """The number of a process that is gone, and had no others."""
+    child = subprocess.Popen(["/bin/true"], start_new_session=True)
+    child.wait()
+    return child.pid
 
 
 def test_session_with_another_leader_is_not_ours() -> None:

@@ -402,6 +402,25 @@ async def test_task_ended_before_its_first_step_is_cancelled(executors: Executor
     assert (await execution.wait()).kind is EndKind.CANCELLED
 
 
+async def test_cancelled_wait_ends_neither_the_handler_nor_another_wait(
+    executors: Executors, module: Write
+) -> None:
+    """Each wait for a handler on the loop is its own."""
+    source = """
+        import asyncio
+        async def f(run):
+            await asyncio.sleep(0.01)
+            return "done"
+    """
+    execution = await executors.start(grant(handler(f"{module(source)}:f")), Told())
+    given_up, other = asyncio.ensure_future(execution.wait()), asyncio.ensure_future(execution.wait())
+
+    given_up.cancel()
+
+    assert (await other).result == "done"
+    assert (await execution.wait()).result == "done"
+
+
 async def test_task_that_swallows_cancellation_is_told_as_stuck(executors: Executors, module: Write) -> None:
     """`end` says False after the grace and can be tried again; the result counts when it comes."""
     source = """

@@ -42,6 +42,7 @@ async def main():
     if sys.argv[1] == "forget":
         for ward in wards:
             warden.forget(ward)
+    await asyncio.sleep(0)
     if sys.argv[1] == "fork":
         import os
         forked = os.fork()
@@ -215,6 +216,19 @@ async def test_a_warden_that_does_not_listen_is_replaced(warden: Warden) -> None
     assert child.poll() is None
     await warden.stop()
     assert await ended(child)
+
+
+async def test_what_was_forgotten_last_lives_on(warden: Warden) -> None:
+    """A ward that is forgotten at the very moment of the stop is left alone by it."""
+    child = sleeper()
+    warden.watch(ward_of(child))
+    await asyncio.sleep(0)
+    warden.forget(ward_of(child))
+
+    await warden.stop()
+
+    assert child.poll() is None
+    end(child)
 
 
 async def test_the_session_of_a_reused_pid_is_left_alone(warden: Warden) -> None:

@@ -11,11 +11,13 @@ from scheduler.model.items import ItemCounts, ItemState
 from scheduler.model.jobs import Backoff, BatchPolicy, Budget, RetryPolicy, UnknownItems
 from scheduler.model.runs import RunReason, RunState
 from scheduler.rules.batch import (
+    ItemNext,
     affordable,
     after_crash,
     after_cut,
     after_failure,
     batch_end,
+    budget_words,
     failed_enough,
     resting,
     tally,
@@ -36,6 +38,13 @@ def test_a_failed_item_is_tried_again_while_its_retry_lasts() -> None:
     assert following[0].wait == 5 * SECOND
 
 
+def test_the_wait_of_an_item_doubles_with_each_of_its_tries() -> None:
+    """From `delay` on, as that of a run does."""
+    policy = BatchPolicy(retry=RetryPolicy(attempts=9, delay=SECOND))
+
+    assert [after_failure(policy, tries, 1, 1.0).wait // SECOND for tries in range(4)] == [1, 2, 4, 8]
+
+
 def test_only_some_exit_codes_are_worth_another_try() -> None:
     """`exit_codes` of the item's retry."""
     policy = BatchPolicy(retry=RetryPolicy(attempts=2, exit_codes=(75,)))
@@ -47,7 +56,9 @@ def test_only_some_exit_codes_are_worth_another_try() -> None:
 def test_an_item_that_was_cut_is_unknown_however_much_retry_is_left() -> None:
     """Never silently repeated: the call may have been billed."""
     assert after_cut(BatchPolicy(retry=RETRY), 0).state is ItemState.UNKNOWN
-    assert after_cut(BatchPolicy(unknown=UnknownItems.FAIL), 0).state is ItemState.FAILED
+    assert after_cut(BatchPolicy(unknown=UnknownItems.FAIL), 0) == ItemNext(
+        state=ItemState.FAILED, charged=True
+    )
 
 
 def test_a_cut_item_that_may_be_repeated_is_not_repeated_for_ever() -> None:
@@ -56,7 +67,7 @@ def test_a_cut_item_that_may_be_repeated_is_not_repeated_for_ever() -> None:
     patient = BatchPolicy(unknown=UnknownItems.RETRY, retry=RETRY)
 
     assert [after_cut(plain, tries).state for tries in (0, 1)] == [ItemState.PENDING, ItemState.UNKNOWN]
-    assert after_cut(patient, 1).state is ItemState.PENDING
+    assert after_cut(patient, 1) == ItemNext(state=ItemState.PENDING, charged=True)
     assert after_cut(patient, 2).state is ItemState.UNKNOWN
 
 
@@ -146,6 +157,78 @@ def test_a_threshold_stops_at_its_number(counts: ItemCounts, limit: int) -> None
     in_a_row = failed_enough(BatchPolicy(max_consecutive_failed=limit), counts)
     assert (in_a_row is not None) == (counts.in_a_row >= limit)
     assert failed_enough(BatchPolicy(), counts) is None
+
+
+@pytest.mark.parametrize(
+    ("percent", "total", "failed", "stops"),
+    [
+        (50.0, 0, 0, False),
+        (0.0, 4, 4, False),
+        (0.5, 200, 1, True),
+        (0.5, 201, 1, False),
+        (9.95, 1_000, 99, False),
+        (9.95, 1_000, 100, True),
+    ],
+)
+def test_a_percentage_stops_at_its_number(percent: float, total: int, failed: int, *, stops: bool) -> None:
+    """It counts of the whole list; 0 never stops, and an empty list is not stopped by anything."""
+    told = failed_enough(BatchPolicy(max_failed_percent=percent), ItemCounts(total=total, failed=failed))
+
+    assert told == (f"max_failed_percent = {percent:g} is reached" if stops else None)
+
+
+def test_a_batch_that_is_stopped_waits_for_what_is_under_way() -> None:
+    """A threshold ends it only once none of its items runs."""
+    policy, stopped = BatchPolicy(max_failed=1), ItemCounts(total=3, failed=1, running=1, chosen=1)
+
+    assert batch_end(policy, stopped) is None
+
+
+def test_a_batch_of_which_a_choice_left_some_out_was_cancelled() -> None:
+    """Nothing failed and nothing is in doubt, but not all of it was wanted."""
+    end = batch_end(BatchPolicy(), ItemCounts(total=3, done=2, chosen=0))
+
+    assert end is not None
+    assert (end.state, end.reason, end.message) == (
+        RunState.PARTIAL,
+        RunReason.CANCELLED,
+        "2 of 3 done, 1 not started",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cap", "estimate", "spent", "number", "words"),
+    [
+        (10, 0, 9, 5, ""),
+        (10, 0, 10, 0, "1e-05 USD spent {}"),
+        (10, 0, 11, 0, "1.1e-05 USD spent {}"),
+        (10, 1, 7, 3, ""),
+        (10, 1, 9, 1, ""),
+        (10, 1, 10, 0, "1e-05 USD spent {}"),
+        (10, 2, 9, 0, "9e-06 USD spent {}"),
+    ],
+)
+@pytest.mark.parametrize("what", ["per_run", "per_day"])
+def test_what_a_cap_leaves_and_the_words_of_one_in_the_way(
+    what: str, cap: int, estimate: int, spent: int, number: int, words: str
+) -> None:
+    """A cap is reached at its number, or where one more estimate would pass it; the other is not told."""
+    budget = Budget(**{what: cap}, cost_estimate=estimate, unit="USD")
+    kept = {"run_spent": spent if what == "per_run" else 0, "day_spent": spent if what == "per_day" else 0}
+    whose = "by this run" if what == "per_run" else "today"
+
+    assert affordable(budget, 5, **kept) == number
+    told = f"budget.{what} = 1e-05 USD is reached: {words.format(whose)}" if words else ""
+    assert budget_words(budget, **kept) == told
+
+
+def test_both_caps_are_told_and_an_amount_may_have_no_unit() -> None:
+    """In the order of the run and the day."""
+    budget = Budget(per_run=1_500_000, per_day=2_000_000)
+
+    assert budget_words(budget, run_spent=1_500_000, day_spent=3_000_000) == (
+        "budget.per_run = 1.5 is reached: 1.5 spent by this run; budget.per_day = 2 is reached: 3 spent today"
+    )
 
 
 @given(

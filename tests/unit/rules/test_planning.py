@@ -82,9 +82,10 @@ def test_a_job_without_a_next_slot_gives_no_plan() -> None:
 
 # --- lateness of a single fire ---
 @pytest.mark.parametrize("policy", ["latest", "skip", "all"])
-def test_a_single_fire_less_late_than_late_after_always_runs(policy: str) -> None:
-    """Up to late_after a fire is on time, whatever catch_up says."""
-    planned = plan(job(every=HOUR, catch_up=policy), START + HOUR + MINUTE)
+@pytest.mark.parametrize("window", [0, 3600])
+def test_a_single_fire_less_late_than_late_after_always_runs(policy: str, window: int) -> None:
+    """Up to late_after a fire is on time, whatever catch_up and its window say."""
+    planned = plan(job(every=HOUR, catch_up=policy, catch_up_window=window), START + HOUR + MINUTE)
 
     assert wanted(planned) == [60]
     assert planned.slots[0].trigger is RunTrigger.SCHEDULE
@@ -250,7 +251,7 @@ def test_excluded_fires_are_told_with_their_count() -> None:
 
     planned = plan(of, START + 36 * HOUR)
 
-    assert [(span.reason, span.count) for span in planned.spans] == [(SkipReason.EXCLUDED, 24)]
+    assert told(planned) == [("excluded", 12 * 60, 35 * 60, 24)]
     assert [slot.fire_time for slot in planned.slots] == [START + 36 * HOUR]
 
 
@@ -270,6 +271,16 @@ def test_many_excluded_fires_are_a_lower_bound_that_says_so() -> None:
 
     assert (span.reason, span.count, span.exact) == (SkipReason.EXCLUDED, COUNT_CAP, False)
     assert "at least 10000" in span.note
+
+
+def test_excluded_fires_at_the_cap_are_exact() -> None:
+    """I13: ten thousand that `except` took out are counted exactly, and say nothing of a lower bound."""
+    day, period = START + 12 * HOUR, DAY // COUNT_CAP
+    of = job(every=period, exclude=("2027-01-02",), last_fire_at=day - period, next_fire_at=day + DAY)
+
+    (span,) = plan(of, day + DAY).spans
+
+    assert (span.count, span.exact, span.note) == (COUNT_CAP, True, "taken out by except")
 
 
 def test_a_first_fire_tells_of_no_exclusions() -> None:

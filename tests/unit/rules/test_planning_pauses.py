@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from scheduler.clock import HOUR, MINUTE, SECOND, Micros
@@ -15,7 +17,17 @@ GLOBAL, MISFIRE = SkipReason.GLOBAL_PAUSE, SkipReason.MISFIRE
 
 
 def planned(minutes_later: int, *paused: tuple[int, int], **keys: object) -> FirePlan:
-    """The plan of a job that fires every minute, its first slot at minute 1, looked at so much later."""
+    """The plan of a job that fires every minute, its first slot at minute 1, looked at so much later.
+
+    Args:
+        paused: from and to which minute; both a second later.
+    """
+    spans = [PauseSpan(since=at(since) + SECOND, until=at(until) + SECOND) for since, until in paused]
+    return planned_with(spans, minutes_later, **keys)
+
+
+def planned_with(spans: Sequence[PauseSpan], minutes_later: int, **keys: object) -> FirePlan:
+    """The same with pauses to the microsecond."""
     definition = make_definition(**keys)  # type: ignore[arg-type]
     first = definition.schedule.next_fire(START)
     job = Job(
@@ -31,7 +43,6 @@ def planned(minutes_later: int, *paused: tuple[int, int], **keys: object) -> Fir
         due_at=first,
     )
     now = START + minutes_later * MINUTE + SECOND
-    spans = [PauseSpan(since=at(since) + SECOND, until=at(until) + SECOND) for since, until in paused]
     plan = plan_fire(job, now, FakeClock(now).run_id, spans)
     assert plan is not None
     return plan
@@ -90,6 +101,40 @@ def test_several_pauses_are_told_one_by_one() -> None:
 
     assert started(plan) == [8]
     assert told(plan) == [(MISFIRE, 1, 2, 2), (GLOBAL, 3, 4, 2), (MISFIRE, 5, 7, 3), (GLOBAL, 9, 12, 4)]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "runs", "skips"),
+    [
+        ((3, 0), (5, 0), [10], [(MISFIRE, 1, 2, 2), (GLOBAL, 3, 5, 3), (MISFIRE, 6, 9, 4)]),
+        ((2, 1), (6, -1), [10], [(MISFIRE, 1, 2, 2), (GLOBAL, 3, 5, 3), (MISFIRE, 6, 9, 4)]),
+        ((1, 0), (10, 0), [], [(GLOBAL, 1, 10, 10)]),
+        ((0, 0), (1, 0), [10], [(GLOBAL, 1, 1, 1), (MISFIRE, 2, 9, 8)]),
+        ((0, 0), (1, -1), [10], [(MISFIRE, 1, 9, 9)]),
+        ((10, 0), (12, 0), [9], [(MISFIRE, 1, 8, 8), (GLOBAL, 10, 10, 1)]),
+        ((10, 1), (12, 0), [10], [(MISFIRE, 1, 9, 9)]),
+        ((9, 1), (10, 0), [9], [(MISFIRE, 1, 8, 8), (GLOBAL, 10, 10, 1)]),
+    ],
+)
+def test_a_pause_holds_the_slots_at_its_edges(
+    since: tuple[int, int],
+    until: tuple[int, int],
+    runs: list[int],
+    skips: list[tuple[SkipReason, int, int, int]],
+) -> None:
+    """I13: to the microsecond, each slot is told once: both ends of a pause belong to it."""
+    span = PauseSpan(since=at(since[0]) + since[1], until=at(until[0]) + until[1])
+
+    plan = planned_with([span], 10)
+
+    assert (started(plan), told(plan)) == (runs, skips)
+
+
+def test_pauses_after_the_slot_of_a_delay_hold_nothing() -> None:
+    """It was the only slot: what lies between two later pauses is no time that was missed."""
+    plan = planned(300, (70, 80), (200, 210), delay=HOUR, catch_up="skip")
+
+    assert (started(plan), told(plan)) == ([], [(MISFIRE, 60, 60, 1)])
 
 
 def test_the_only_slot_outside_is_not_late_by_itself() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.clock import DAY, HOUR, MINUTE, SECOND
+from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros
 from scheduler.errors import IllegalTransition
 from scheduler.model.jobs import Job, JobStatus, Origin, Pause, PauseMode, PauseReason
 from scheduler.model.runs import TRANSITIONS, OwnerId, Run, RunId, RunReason, RunState, RunTrigger, Wish
@@ -18,6 +18,7 @@ from scheduler.rules.reconcile import (
     LiveRows,
     Standing,
     Verdict,
+    depends_on_others,
     is_exhausted,
     reconcile,
 )
@@ -237,7 +238,7 @@ def test_a_recovering_run_under_a_hold_waits_with_its_wish() -> None:
 @pytest.mark.parametrize("ending", [Ending.FAILED, Ending.RETRY_ASKED, Ending.SHUTDOWN])
 def test_a_run_of_an_ended_job_gets_no_further_try(ending: Ending, status: JobStatus) -> None:
     """A job that ended has nothing waiting."""
-    definition = make_definition(retry={"attempts": 9}, on_crash="retry")
+    definition = make_definition(retry={"attempts": 9}, on_crash="retry", max_failures=1)
 
     decision = decide(ending, job=make_job(status, definition=definition))
 
@@ -368,11 +369,12 @@ def test_an_end_of_the_job_wins_over_a_crash_pause() -> None:
         (Ending.FAILED, {"max_failures": 1}, {}),
     ],
 )
+@pytest.mark.parametrize("kind", [{"delay": HOUR}, {"every": HOUR}])
 def test_a_job_that_stops_has_no_next_slot(
-    ending: Ending, keys: dict[str, Any], said: dict[str, Any]
+    ending: Ending, keys: dict[str, Any], said: dict[str, Any], kind: dict[str, Any]
 ) -> None:
-    """A `delay` job that its run's end pauses or ends is given no next fire by that end."""
-    job = make_job(definition=make_definition(delay=HOUR, **keys))
+    """A job that its run's end pauses or ends is given no next fire by that end, and loses the one it has."""
+    job = make_job(definition=make_definition(**kind, **keys))
     state = RunState.RECOVERING if ending is Ending.CRASHED else RunState.RUNNING
 
     write = decide(ending, run=make_run(state=state), job=job, **said).job
@@ -456,6 +458,46 @@ def test_what_moves_a_delay_job(
 
     assert write is not None
     assert (write.sets_next, write.next_fire_at) == ((True, NOW + HOUR) if moves else (False, None))
+
+
+@pytest.mark.parametrize("wish", [Wish.RUN, Wish.HOLD])
+def test_an_exhausted_job_is_not_over_while_its_run_waits(wish: Wish) -> None:
+    """Its last run is to go on, at its time or after a resume."""
+    job = make_job(definition=make_definition(at=START, max_runs=1), fires_done=1)
+
+    decision = decide(Ending.RETRY_ASKED, run=make_run(wish=wish, job_counted=True), job=job)
+
+    assert decision.job is not None
+    assert (decision.job.status, decision.ends_job) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "slot", "depends"),
+    [
+        ({"every": HOUR}, NOW + HOUR, False),
+        ({"every": HOUR}, None, True),
+        ({"delay": HOUR}, NOW + HOUR, True),
+        ({"delay": HOUR}, None, True),
+    ],
+)
+def test_when_an_end_has_to_know_of_other_runs(
+    kind: dict[str, Any], slot: Micros | None, depends: bool
+) -> None:
+    """Where it may be the last of its job, or sets the job's next slot; not where a slot is still to come."""
+    job = make_job(definition=make_definition(**kind), next_fire_at=slot)
+
+    assert depends_on_others(job) is depends
+
+
+def test_the_limit_of_crashes_leaves_a_pause_its_status() -> None:
+    """I4: on a paused job it adds its reason and its evidence, and writes no status."""
+    job = make_job(JobStatus.PAUSED, definition=make_definition(max_crashes=1))
+
+    write = decide(Ending.CRASHED, run=make_run(state=RunState.RECOVERING), job=job).job
+
+    assert write is not None
+    assert (write.status, write.pause_reason) == (None, PauseReason.CRASHES)
+    assert "the daemon died" in write.pause_note
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3])

@@ -38,6 +38,13 @@ def test_exponential_waits_double_up_to_their_ceiling() -> None:
     assert ceilings == [10, 20, 40, 80, 120, 120, 120]
 
 
+def test_the_wait_stops_doubling_after_forty_tries() -> None:
+    """Where no `max_delay` stops it before, two to the power of forty times `delay` is the longest wait."""
+    policy = RetryPolicy(attempts=99, delay=1, max_delay=1 << 50)
+
+    assert [backoff(policy, attempt, 1.0) for attempt in (40, 41, 42, 99)] == [1 << 39, *[1 << 40] * 3]
+
+
 def test_constant_waits_are_exact() -> None:
     """A constant wait has no spread: the author said how long."""
     assert {backoff(CONSTANT, attempt, spread) for attempt in (1, 5) for spread in (0.0, 0.9)} == {
