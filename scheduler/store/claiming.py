@@ -2,78 +2,103 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job
+from scheduler.errors import IllegalTransition
+from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Grant, Run, RunReason, RunState
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import end_job_if_exhausted
+from scheduler.store.liverows import live_jobs, live_run, live_runs
 from scheduler.store.operating import next_from_now
-from scheduler.store.rows import job_of, run_of
-from scheduler.store.starting import Room, grant_of, live_run, occupancy, record_attempts
-from scheduler.store.transaction import Transaction
+from scheduler.store.rows import run_from
+from scheduler.store.starting import Room, Standing, grant_of, occupancy, record_attempts, standings
+from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant
 
 
 def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list[Run]]:
-    """Queued and waiting runs that may start now are running; queued ones that expired are skipped."""
+    """Queued and waiting runs that may start now are running; queued ones that expired are skipped.
+
+    Where some have expired only that is done: it may change what stands behind them.
+    """
     room = Room(tx, who)
     if who.draining or room.left == 0:
         return [], []
-    grants: list[Grant] = []
-    expired: list[Run] = []
+    # No more than fit, or a long queue would be looked through for each slot; but who restarts serially passes
+    # by those that have to wait for that.
+    at_most = limit if who.serial else min(limit, room.left)
+    rows = tx.gathered("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=at_most)
+    runs = [run_from(values) for values in rows]
+    jobs = live_jobs(tx, {run.job for run in runs})
+    expired = [run for run in runs if _is_expired(run, jobs[run.job], tx.now)]
+    if expired:
+        return [], [gone for run in expired for gone in _expire(tx, run, jobs[run.job])]
+    return _claim_all(tx, who, _chosen(tx, who, runs, jobs, room)), []
+
+
+class _Chosen(NamedTuple):
+    """A run that is to be claimed; `serial`: by itself, as daemons died repeatedly."""
+
+    run: Run
+    job: Job
+    serial: bool
+
+
+def _chosen(
+    tx: Transaction, who: Claimant, runs: Sequence[Run], jobs: Mapping[JobId, Job], room: Room
+) -> list[_Chosen]:
+    """Those that have room and a slot, ranked within this batch (I2)."""
     serial_live = who.serial and tx.value("serial_run_in_force") is not None
-    rows = tx.all("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=limit)
-    for row in rows:
-        run = run_of(row)
-        job_row = tx.one("live_job", id=run.job)
-        assert job_row is not None  # noqa: S101 - joined a moment ago
-        job = job_of(job_row)
-        if _is_expired(run, job, tx.now):
-            expired += _expire(tx, run, job)
-            continue
+    standing = standings(tx, jobs)
+    begun: Counter[tuple[JobId, bool]] = Counter()
+    chosen: list[_Chosen] = []
+    for run in runs:
+        job = jobs[run.job]
         serial = who.serial and run.reason == RunReason.OWNER_DIED
-        if serial and serial_live:
+        if (serial and serial_live) or not room.fits(job.definition.group):
             continue
-        if room.fits(job.definition.group) and _has_slot(tx, run, job):
-            granted = _claim_one(tx, who, run, job, serial=serial)
-            if granted:
-                room.take(job.definition.group)
-                serial_live = serial_live or serial
-            grants += granted
-    return grants, expired
+        if not _has_slot(run, job, standing[job.id], begun):
+            continue
+        room.take(job.definition.group)
+        begun[job.id, run.state is RunState.QUEUED] += 1
+        serial_live = serial_live or serial
+        chosen.append(_Chosen(run, job, serial))
+    return chosen
 
 
-def _has_slot(tx: Transaction, run: Run, job: Job) -> bool:
-    """A queued run needs a free slot, ranked within this batch (I2).
+def _has_slot(run: Run, job: Job, standing: Standing, begun: Mapping[tuple[JobId, bool], int]) -> bool:
+    """A queued run needs a free slot.
 
     A waiting run holds its slot already; it only stands back where an edit left fewer slots than it finds
     runs in force.
     """
     limit = 1 if job.definition.solo else job.definition.max_running
+    were_queued, waited = begun.get((job.id, True), 0), begun.get((job.id, False), 0)
     if run.state is RunState.WAITING:
-        return int(tx.value("claimed_of_job", job=job.id)) < limit
-    seen, _ = occupancy(tx, job.id, room=True)
-    return seen.live < limit
+        return standing.claimed + were_queued + waited < limit
+    return standing.live + were_queued < limit
 
 
-def _claim_one(tx: Transaction, who: Claimant, run: Run, job: Job, *, serial: bool) -> list[Grant]:
-    changed = tx.execute(
-        "claim_run",
-        id=run.id,
-        owner=who.owner.id,
-        lease_until=tx.now + who.lease,
-        now=tx.now,
-        definition_revision=job.definition_revision,
-        solo=job.definition.solo,
-        serial=serial,
-        seen_state=run.state,
-        seen_claim=run.claim,
-    )
-    if changed != 1:
+def _claim_all(tx: Transaction, who: Claimant, chosen: Sequence[_Chosen]) -> list[Grant]:
+    if not chosen:
         return []
-    claimed = live_run(tx, run.id)
-    record_attempts(tx, [claimed])
-    return [grant_of(claimed, job)]
+    rows = [
+        (run.id, job.definition_revision, job.definition.solo, serial, run.state, run.claim)
+        for run, job, serial in chosen
+    ]
+    lease_until = tx.now + who.lease
+    claimed = tx.execute(
+        "claim_run", claims=packed(rows), owner=who.owner.id, lease_until=lease_until, now=tx.now
+    )
+    if claimed != len(rows):
+        raise IllegalTransition("a run changed inside the transaction that read it")
+    live = live_runs(tx, [one.run.id for one in chosen])
+    record_attempts(tx, list(live.values()))
+    return [grant_of(live[run.id], job) for run, job, _ in chosen]
 
 
 def _is_expired(run: Run, job: Job, now: Micros) -> bool:

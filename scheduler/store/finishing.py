@@ -28,7 +28,8 @@ from scheduler.rules.reconcile import (
 )
 from scheduler.store.ending import settle_begun
 from scheduler.store.items import item_counts
-from scheduler.store.rows import JOB_REVISION, definition_of, job_from, job_of, run_from, run_of
+from scheduler.store.liverows import live_jobs, live_runs
+from scheduler.store.rows import job_of, run_of
 from scheduler.store.skipping import one_skipped, tell_skipped, tell_unfired
 from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Finished, own_peer
@@ -110,16 +111,9 @@ class _End(NamedTuple):
 
 
 def _look(tx: Transaction, ids: Sequence[str]) -> dict[str, _Look]:
-    runs = [run_from(values) for values in tx.gathered("live_runs", ids=packed(ids))]
-    names = packed(list({run.job for run in runs}))
-    rows = tx.gathered("live_jobs", ids=names)
-    decoded = {row[0]: tx.definitions.find(row[0], row[JOB_REVISION]) for row in rows}
-    missing = [id for id, found in decoded.items() if found is None]
-    if missing:
-        for id, _, source in tx.gathered("definitions", ids=packed(missing)):
-            decoded[id] = definition_of(id, source)
-    jobs = {row[0]: job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None}
-    return {run.id: _Look(run, jobs.get(run.job)) for run in runs}
+    runs = live_runs(tx, ids)
+    jobs = live_jobs(tx, {run.job for run in runs.values()})
+    return {id: _Look(run, jobs.get(run.job)) for id, run in runs.items()}
 
 
 def _counts_others(look: _Look) -> bool:

@@ -25,10 +25,11 @@ from scheduler.model.runs import (
 )
 from scheduler.rules.planning import SkippedSpan, missed_span
 from scheduler.store.finishing import cancel_unstarted, end_if_past, end_job_if_exhausted
+from scheduler.store.liverows import live_run
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.settling import choose_items
 from scheduler.store.skipping import tell_skipped
-from scheduler.store.starting import NewRun, insert_runs, live_run
+from scheduler.store.starting import NewRun, insert_runs
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import (
     Cancelled,

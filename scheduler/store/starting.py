@@ -7,7 +7,7 @@ counted from rows, in the transaction that adds one) and one for the room of the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from scheduler.clock import Micros
 from scheduler.model.jobs import Job, JobId
@@ -70,10 +70,12 @@ class Standing:
     """A job that is asked for a run: what stands in the way, and what the engine itself may have changed.
 
     Attributes:
+        claimed: those of the live ones that run or are being recovered: a claim is in force.
         scheduled: its scheduled runs that are not yet counted in `fires_done`.
     """
 
     live: int
+    claimed: int
     recovering: int
     queued: int
     scheduled: int
@@ -85,18 +87,19 @@ class Standing:
         return Occupancy(live=self.live, recovering=self.recovering, queued=self.queued, room=room)
 
 
-def standings(tx: Transaction, jobs: Sequence[JobId]) -> dict[JobId, Standing]:
+def standings(tx: Transaction, jobs: Collection[JobId]) -> dict[JobId, Standing]:
     """How each of these jobs stands now."""
     return {
         JobId(row[0]): Standing(
             live=row[1],
-            recovering=row[2],
-            queued=row[3],
-            scheduled=row[4],
-            generation=row[5],
-            problem_code=row[6],
+            claimed=row[2],
+            recovering=row[3],
+            queued=row[4],
+            scheduled=row[5],
+            generation=row[6],
+            problem_code=row[7],
         )
-        for row in tx.gathered("occupancy", jobs=packed(jobs))
+        for row in tx.gathered("occupancy", jobs=packed(list(jobs)))
     }
 
 
@@ -188,13 +191,6 @@ def record_attempts(tx: Transaction, runs: Sequence[Run]) -> None:
 def grant_of(run: Run, job: Job) -> Grant:
     """The claim as its worker gets it: with the definition that is live at the claim."""
     return Grant(run=run, definition=job.definition)
-
-
-def live_run(tx: Transaction, run_id: RunId) -> Run:
-    """The run's row as it is now, which the caller knows to exist."""
-    row = tx.one("live_run", id=run_id)
-    assert row is not None  # noqa: S101 - runs are never deleted while a verb names them
-    return run_of(row)
 
 
 def make_way(tx: Transaction, job: Job, spare: RunId | None = None) -> tuple[list[RunId], list[Run]]:

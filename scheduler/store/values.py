@@ -10,23 +10,9 @@ from typing import TYPE_CHECKING
 
 from scheduler.clock import Micros
 from scheduler.model.items import BegunItem, FrozenItem, ItemCounts, ItemState
-from scheduler.model.jobs import (
-    Job,
-    JobDefinition,
-    JobId,
-    Origin,
-    Overlap,
-    PauseMode,
-)
+from scheduler.model.jobs import Job, JobDefinition, JobId, Origin, Overlap, PauseMode
 from scheduler.model.record import record
-from scheduler.model.runs import (
-    Grant,
-    Owner,
-    Progress,
-    Run,
-    RunId,
-    Wish,
-)
+from scheduler.model.runs import Grant, Owner, Progress, Run, RunId, Wish
 from scheduler.rules.planning import PauseSpan, SkippedSpan
 from scheduler.rules.reconcile import Decision
 from scheduler.rules.recovery import ClaimSeen

@@ -12,7 +12,7 @@ STORE = ROOT / "scheduler" / "store"
 QUERIES = sorted((STORE / "sql" / "sqlite").glob("*.sql"))
 
 OPENING = re.compile(r"^-- name: (\w+)\n(.*)\n(.*)", re.MULTILINE)
-TAKES_A_NAME = {"execute", "execute_many", "all", "one", "value"}
+TAKES_A_NAME = {"execute", "execute_many", "all", "one", "value", "gathered"}
 """The methods of a store's transaction whose first argument is the name of a query."""
 
 

@@ -46,8 +46,8 @@ WHERE job = :job
   AND added_revision = (SELECT added_revision FROM jobs WHERE id = :job);
 
 -- name: finish_run
--- The outcomes, each if claim and state are still those that its writer named (I3). The plus keeps SQLite from
--- looking through all runs of that state.
+-- The outcomes, each if claim and state are still those that its writer named (I3).
+-- The plus keeps SQLite from looking through all runs of that state.
 UPDATE runs
 SET state       = ended.state,
     reason      = ended.reason,

@@ -1,6 +1,6 @@
 -- name: due_on_time
--- Jobs that are due and not very late, earliest first; the columns of `rows.JOB_COLUMNS`. `due_at` is only set
--- where the job may fire.
+-- Jobs that are due and not very late, earliest first; the columns of `rows.JOB_COLUMNS`.
+-- `due_at` is only set where the job may fire.
 SELECT json_group_array(json_array(
     id, status, enabled, revision, definition_revision, added_revision, origin, origin_file,
     next_fire_at, due_at, last_fire_at, generation, fires_done, failures, crashes,
@@ -40,8 +40,8 @@ SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')
     OR EXISTS (SELECT 1 FROM runs WHERE state = 'waiting' AND ready_at <= :now);
 
 -- name: move_job
--- FIRE: the jobs move to their next slots, each if it is still exactly as it was planned from. The plus keeps
--- SQLite from looking through all active jobs.
+-- FIRE: the jobs move to their next slots, each if it is still exactly as it was planned from.
+-- The plus keeps SQLite from looking through all active jobs.
 UPDATE jobs
 SET next_fire_at = plan.next_fire_at,
     due_at       = plan.due_at,
@@ -91,11 +91,12 @@ WHERE id = :id
 SELECT * FROM jobs WHERE due_at IS NOT NULL AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: occupancy
--- Of each of these jobs, if it is alive: live, recovering and queued runs; scheduled ones of this incarnation
--- for `max_runs`; and what the engine itself may have written since the job was looked at.
+-- The unfinished runs of each of these jobs, and what the engine may have written since the job was looked at.
+-- Scheduled runs count for `max_runs`: those of this incarnation.
 SELECT json_group_array(json_array(
     jobs.id,
     coalesce(live, 0),
+    coalesce(claimed, 0),
     coalesce(recovering, 0),
     coalesce(queued, 0),
     coalesce(scheduled, 0),
@@ -107,6 +108,7 @@ JOIN jobs ON jobs.id = asked.value
 LEFT JOIN (
     SELECT runs.job,
            count(*) FILTER (WHERE runs.state <> 'queued')                       AS live,
+           count(*) FILTER (WHERE runs.state IN ('running', 'recovering'))      AS claimed,
            count(*) FILTER (WHERE runs.state = 'recovering')                    AS recovering,
            count(*) FILTER (WHERE runs.state = 'queued')                        AS queued,
            count(*) FILTER (
@@ -131,14 +133,6 @@ ORDER BY seq;
 -- name: claimed_total
 -- Claims in force in the whole store.
 SELECT count(*) FROM runs WHERE state IN ('running', 'recovering');
-
--- name: claimed_of_job
--- Claims in force of one job.
-SELECT count(*)
-FROM runs
-WHERE job = :job
-  AND state IN ('queued', 'running', 'recovering', 'waiting', 'held')
-  AND state IN ('running', 'recovering');
 
 -- name: claimed_in_group
 -- Claims in force in one group.
@@ -243,43 +237,64 @@ WHERE runs.seq = more.seq
 
 -- name: claim_candidates
 -- Runs that may start now: priority, then the older slot; a waiting run stands back only for runs in force.
-SELECT runs.*
-FROM runs JOIN jobs ON jobs.id = runs.job
-WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :now))
-  AND runs.wish = 'run'
-  AND jobs.removed_at IS NULL
-  AND ((jobs.status = 'active' AND (jobs.enabled = 1 OR runs.trigger = 'manual'))
-       OR (runs.under_pause = 1 AND jobs.pause_reason IS NOT 'budget'))
-  AND jobs.max_running > (SELECT count(*) FROM runs AS other
-                          WHERE other.job = runs.job
-                            AND other.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
-                            AND (other.state IN ('running', 'recovering')
-                                 OR (other.state <> 'queued' AND runs.state = 'queued')))
-  AND (jobs.group_name IS NULL OR jobs.group_name NOT IN (SELECT value FROM json_each(:full_groups)))
-  AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
-ORDER BY jobs.priority DESC, coalesce(runs.fire_time, runs.queued_at), runs.seq
-LIMIT :limit;
+-- The columns of `rows.RUN_COLUMNS`.
+SELECT json_group_array(json_array(
+    id, seq, job, trigger, state, reason, message, ready_at,
+    fire_time, fire_time_last, count, generation, args, under_pause, wish,
+    attempt, claim, owner, lease_until, serial,
+    queued_at, claimed_at, started_at, finished_at, progress_at, job_counted,
+    added_revision, definition_revision, pid, pid_ticks, exit_code, signal, result, cost,
+    done, total, failed, unknown, progress_message, items_total, spent
+))
+FROM (
+    SELECT runs.*
+    FROM runs JOIN jobs ON jobs.id = runs.job
+    WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :now))
+      AND runs.wish = 'run'
+      AND jobs.removed_at IS NULL
+      AND ((jobs.status = 'active' AND (jobs.enabled = 1 OR runs.trigger = 'manual'))
+           OR (runs.under_pause = 1 AND jobs.pause_reason IS NOT 'budget'))
+      AND jobs.max_running > (SELECT count(*) FROM runs AS other
+                              WHERE other.job = runs.job
+                                AND other.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+                                AND (other.state IN ('running', 'recovering')
+                                     OR (other.state <> 'queued' AND runs.state = 'queued')))
+      AND (jobs.group_name IS NULL OR jobs.group_name NOT IN (SELECT value FROM json_each(:full_groups)))
+      AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
+    ORDER BY jobs.priority DESC, coalesce(runs.fire_time, runs.queued_at), runs.seq
+    LIMIT :limit
+);
 
 -- name: claim_run
--- A claim: the run is running under a new fencing token, if it still is as it was looked at.
+-- Claims: the runs are running under new fencing tokens, each if it still is as it was looked at.
+-- The plus keeps SQLite from looking through all runs of that state.
 UPDATE runs
 SET state               = 'running',
     reason              = NULL,
     message             = NULL,
     ready_at            = NULL,
-    claim               = claim + 1,
+    claim               = runs.claim + 1,
     owner               = :owner,
     lease_until         = :lease_until,
     claimed_at          = :now,
-    started_at          = coalesce(started_at, :now),
+    started_at          = coalesce(runs.started_at, :now),
     progress_at         = :now,
-    definition_revision = :definition_revision,
-    solo                = CASE WHEN state = 'queued' THEN :solo ELSE solo END,
-    serial              = :serial
-WHERE id = :id
-  AND state = :seen_state
-  AND claim = :seen_claim
-  AND wish = 'run';
+    definition_revision = chosen.definition_revision,
+    solo                = CASE WHEN runs.state = 'queued' THEN chosen.solo ELSE runs.solo END,
+    serial              = chosen.serial
+FROM (
+    SELECT json_extract(value, '$[0]') AS id,
+           json_extract(value, '$[1]') AS definition_revision,
+           json_extract(value, '$[2]') AS solo,
+           json_extract(value, '$[3]') AS serial,
+           json_extract(value, '$[4]') AS seen_state,
+           json_extract(value, '$[5]') AS seen_claim
+    FROM json_each(:claims)
+) AS chosen
+WHERE runs.id = chosen.id
+  AND +runs.state = chosen.seen_state
+  AND runs.claim = chosen.seen_claim
+  AND runs.wish = 'run';
 
 -- name: serial_run_in_force
 -- Whether a run that is restarted serially is live.
