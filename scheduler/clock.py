@@ -8,6 +8,7 @@ Deadlines, timeouts and leases are measured on the monotonic clock, which no ste
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol, TypeAlias
 
@@ -23,8 +24,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
+class Alarm(Protocol):
+    """A call that is going to be made."""
+
+    def cancel(self) -> object:
+        """It is not made, unless it has been already."""
+        ...
+
+
 class Clock(Protocol):
-    """Wall time, monotonic time and sleep, injected by constructor."""
+    """Wall time, monotonic time, sleep and alarms, injected by constructor."""
 
     def now(self) -> Micros:
         """The wall clock: UTC microseconds since 1970."""
@@ -36,6 +45,10 @@ class Clock(Protocol):
 
     async def sleep(self, duration: Micros) -> None:
         """Return after `duration` microseconds of monotonic time."""
+        ...
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        """The loop makes the call after `duration` microseconds of monotonic time: cheaper than a sleep."""
         ...
 
 
@@ -52,6 +65,11 @@ class SystemClock:
         import asyncio  # noqa: PLC0415  schedctl reads this clock too, and has no loop: 50 ms of its start
 
         await asyncio.sleep(max(0, duration) / SECOND)
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        import asyncio  # noqa: PLC0415  as in `sleep`
+
+        return asyncio.get_running_loop().call_later(max(0, duration) / SECOND, call)
 
 
 def from_micros(instant: Micros, zone: tzinfo = UTC) -> datetime:

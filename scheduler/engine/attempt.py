@@ -13,6 +13,7 @@ import random
 from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
+from scheduler.engine.bell import Bell
 from scheduler.engine.judging import Cause, judge, judge_spawn
 from scheduler.engine.ports import Ended, Execution, Executor, Heeds, Isolated, ProgressReport
 from scheduler.engine.reporting import Reporter
@@ -26,13 +27,12 @@ from scheduler.telemetry import Event, Logger
 _STUCK_AGAIN: Final[Micros] = 20 * SECOND
 """How long to wait before what could not be ended is tried again."""
 
-
-_LOOK_AT_FROZEN: Final[Micros] = SECOND
-"""How often a frozen attempt looks whether its clocks go on."""
+_TURNS: Final = 2
+"""Turns of the loop within which an end that has come is told."""
 
 
 class Attempt:
-    """The worker of one claim."""
+    """The worker of one claim: whatever may concern it rings its bell, and then it looks at everything."""
 
     def __init__(
         self,
@@ -51,9 +51,7 @@ class Attempt:
         self._reporter = reporter
         self._clock = clock
         self._timeout = grant.definition.timeout or default_timeout
-        self._log = log.bind(
-            job=grant.run.job, run_id=grant.run.id, attempt=grant.run.attempt, claim=grant.run.claim
-        )
+        self._log = log
         self._wish = grant.run.wish
         self._cause: Cause | None = None
         self._fenced = False
@@ -66,8 +64,8 @@ class Attempt:
         """It goes on without a worker."""
         self.is_stuck = False
         """It was told to end and does not; it keeps its slot."""
-        self._stop = asyncio.Event()
-        self._urged = asyncio.Event()
+        self._urged = False
+        self._bell = Bell(clock)
         self._watch = Stopwatch(clock)
         self._execution: Execution | None = None
         self._alive_at = self._watch.now()
@@ -82,6 +80,7 @@ class Attempt:
             self.cut(Cause.CANCEL)
         elif isinstance(self._execution, Heeds):
             self._execution.heed(wish)
+        self._bell.ring()
 
     def fenced(self) -> None:
         """The claim is another's now: the work is ended and nothing is written."""
@@ -92,12 +91,12 @@ class Attempt:
         """The attempt is ended for this cause; the first cause stands."""
         if self._cause is None:
             self._cause = cause
-            self._stop.set()
+            self._bell.ring()
 
     def hurry(self) -> None:
         """The grace for a clean end is over, also where it has begun (a second stop signal)."""
-        self._hurried = True
-        self._urged.set()
+        self._hurried = self._urged = True
+        self._bell.ring()
 
     @property
     def is_tied(self) -> bool:
@@ -108,12 +107,12 @@ class Attempt:
         """The attempt goes on, and this worker ends without a verdict, unless the end has come first."""
         if not self.is_tied:
             self.is_left = True
-            self._stop.set()
+            self._bell.ring()
 
     def abandon(self) -> None:
         """The process is about to exit: what cannot be ended is recorded as cut, and not waited for."""
-        self._abandoned = True
-        self._urged.set()
+        self._abandoned = self._urged = True
+        self._bell.ring()
 
     # --- what the execution tells (AttemptHooks) ---
 
@@ -137,12 +136,15 @@ class Attempt:
         """The attempt from start to recorded outcome."""
         verdict = await self._verdict()
         if self._fenced:
-            self._log.warning(Event.RUN_FENCED, message="ended without writing: the claim is another's now")
+            message = "ended without writing: the claim is another's now"
+            self._log.warning(Event.RUN_FENCED, **self._ids(), message=message)
             await self._collect()
             return
-        await self._reporter.flush()
+        if self._reporter.owes(self.grant.run):
+            await self._reporter.flush()
         if self.is_left:
-            self._log.info(Event.RUN_PROGRESSED, message="it goes on in its unit; the next start takes it up")
+            message = "it goes on in its unit; the next start takes it up"
+            self._log.info(Event.RUN_PROGRESSED, **self._ids(), message=message)
             return
         await self._writeback.finish(verdict)
         await self._collect()
@@ -165,7 +167,8 @@ class Attempt:
         if self._wish is not Wish.RUN:
             self.wished(self._wish)
         event = Event.RUN_STARTED if self.grant.unit_claim is None else Event.RUN_RESUMED
-        self._log.info(event, fire_time=self.grant.run.fire_time, trigger=self.grant.run.trigger)
+        run = self.grant.run
+        self._log.info(event, **self._ids(), fire_time=run.fire_time, trigger=run.trigger)
         ended = await self._supervise(execution)
         verdict = judge(self.grant, ended, self._cause, random.random())  # noqa: S311 - the same
         await self._clear_away(execution, verdict, ended)
@@ -173,9 +176,11 @@ class Attempt:
 
     async def _supervise(self, execution: Execution) -> Ended | None:
         """The end of the execution, by itself or because a cause cut it."""
-        ending = asyncio.create_task(execution.wait(), name=f"end:{self.grant.run.id}")
+        ending: asyncio.Future[Ended] = asyncio.ensure_future(execution.wait())
+        ending.add_done_callback(self._bell.ring)
         try:
-            await self._until_end_or_cause(execution, ending)
+            if not self._is_called_off:
+                await self._until_end_or_cause(execution, ending)
             if ending.done():
                 self._cause = None  # no signal was sent yet: an end that precedes it counts as itself
                 self._has_ended()
@@ -192,64 +197,63 @@ class Attempt:
         """What is to be recorded is not left to the next daemon."""
         self._is_over, self.is_left = True, False
 
-    async def _until_end_or_cause(self, execution: Execution, ending: asyncio.Task[Ended]) -> None:
+    async def _until_end_or_cause(self, execution: Execution, ending: asyncio.Future[Ended]) -> None:
         worked = execution.worked() if self.is_isolated and isinstance(execution, Isolated) else 0
         started_at = self._watch.now() - worked
-        while not ending.done() and not self._stop.is_set():
-            cause, left = self._nearest_deadline(started_at)
+        while not ending.done():
+            left, cause = self._nearest_deadline(started_at)
             if cause is not None and left <= 0:
                 self.cut(cause)
+            else:
+                await self._bell.rung(None if cause is None else left)
+            if self._is_called_off:
+                await self._let_ends_be_told()
                 return
-            await self._first_of(ending, self._stop, left or None)
 
-    async def _first_of(
-        self, task: asyncio.Task[Ended] | asyncio.Task[bool], event: asyncio.Event, left: Micros | None
-    ) -> None:
-        """The task is done, the event has come, or `left` microseconds have passed."""
-        others: list[asyncio.Task[bool] | asyncio.Task[None]] = [asyncio.create_task(event.wait())]
-        if left is not None:
-            others.append(asyncio.create_task(self._clock.sleep(left)))
-        try:
-            await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for other in others:
-                other.cancel()
+    async def _let_ends_be_told(self) -> None:
+        """Who has ended before this call has told so: no signal was sent yet, so such an end counts."""
+        for _ in range(_TURNS):
+            await self._clock.sleep(0)
 
-    def _nearest_deadline(self, started_at: Micros) -> tuple[Cause | None, Micros]:
-        """Which deadline comes first, and in how many microseconds of monotonic time."""
-        if self._watch.is_frozen:
-            return None, _LOOK_AT_FROZEN
-        now = self._watch.now()
+    @property
+    def _is_called_off(self) -> bool:
+        """Its worker does not wait for its end any more."""
+        return self._cause is not None or self.is_left
+
+    def _nearest_deadline(self, started_at: Micros) -> tuple[Micros, Cause | None]:
+        """In how many microseconds of monotonic time the first deadline is, and which; none: 0, None."""
+        stall = self.grant.definition.stall_after
         deadlines: list[tuple[Micros, Cause]] = []
         if self._timeout is not None:
-            deadlines.append((started_at + self._timeout - now, Cause.TIMEOUT))
-        stall = self.grant.definition.stall_after
+            deadlines.append((started_at + self._timeout, Cause.TIMEOUT))
         if stall is not None:
-            deadlines.append((self._alive_at + stall - now, Cause.STALL))
-        if not deadlines:
-            return None, 0
-        left, cause = min(deadlines, key=lambda deadline: deadline[0])
-        return cause, left
+            deadlines.append((self._alive_at + stall, Cause.STALL))
+        if not deadlines or self._watch.is_frozen:
+            return 0, None
+        at, cause = min(deadlines, key=lambda deadline: deadline[0])
+        return at - self._watch.now(), cause
 
-    async def _end(self, execution: Execution, ending: asyncio.Task[Ended]) -> bool:
+    async def _end(self, execution: Execution, ending: asyncio.Future[Ended]) -> bool:
         """Nothing of the attempt runs any more. False: the process exits, and it still does."""
         while not await self._end_once(execution):
             if self._abandoned:
                 return ending.done()
             if not self.is_stuck:
                 self.is_stuck = True
-                self._log.error(
-                    Event.RUN_STUCK, message="it does not end; it keeps its slot and is ended again and again"
-                )
-            await self._first_of(ending, self._urged, _STUCK_AGAIN)
+                message = "it does not end; it keeps its slot and is ended again and again"
+                self._log.error(Event.RUN_STUCK, **self._ids(), message=message)
+            if not (ending.done() or self._urged):
+                await self._bell.rung(_STUCK_AGAIN)
         return True
 
     async def _end_once(self, execution: Execution) -> bool:
         """Whether one try ended it; who hurries in the middle of its grace gets another one without."""
-        self._urged.clear()
+        self._urged = False
         trying = asyncio.create_task(execution.end(self._grace()))
+        trying.add_done_callback(self._bell.ring)
         try:
-            await self._first_of(trying, self._urged, None)
+            while not (trying.done() or self._urged):
+                await self._bell.rung()
             return await trying if trying.done() else await execution.end(0)
         finally:
             trying.cancel()
@@ -265,6 +269,7 @@ class Attempt:
             if ended.left_behind:
                 self._log.info(
                     Event.RUN_PROGRESSED,
+                    **self._ids(),
                     left_behind=ended.left_behind,
                     message="the main process ended; its background processes are left alone",
                 )
@@ -274,3 +279,8 @@ class Attempt:
     def _may_come_again(self, verdict: Verdict) -> bool:
         policy = self.grant.definition.retry
         return verdict.ending is Ending.RETRY_ASKED or (verdict.retryable and policy.attempts > 0)
+
+    def _ids(self) -> dict[str, object]:
+        """What each line of its log names."""
+        run = self.grant.run
+        return {"job": run.job, "run_id": run.id, "attempt": run.attempt, "claim": run.claim}

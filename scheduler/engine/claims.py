@@ -214,7 +214,6 @@ class Claims:
             self._log.warning(
                 Event.RUN_RECOVERING, job=run.job, run_id=run.id, claim=run.claim, owner=run.owner
             )
-            self._unknown.pop((run.id, run.claim), None)
         charged = self._charged
         self._charged = {}
         for run in (*look.recovering, *taken):

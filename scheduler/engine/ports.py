@@ -5,14 +5,15 @@ Protocols stand here, where they are used; the executors and the composition roo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Sequence
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from scheduler.clock import Micros
 from scheduler.model.items import BegunItem, FrozenItem, ItemCounts
 from scheduler.model.jobs import JsonValue
+from scheduler.model.record import record
 from scheduler.model.runs import Grant, OwnerId, Progress, Run, Wish
 from scheduler.store.values import Begun, ItemOutcome, NoBegin
 
@@ -36,7 +37,7 @@ class EndKind(StrEnum):
     """The handler of a batch turned out not to be importable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ended:
     """The bare facts of an end; what they mean is judged elsewhere.
 
@@ -62,7 +63,7 @@ class Ended:
     stop: NoBegin | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BatchProgress:
     """How far a batch is.
 
@@ -74,7 +75,7 @@ class BatchProgress:
     rate: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProgressReport:
     """One sign of life of the work; fields it did not mention are None. `cost` is cumulative.
 
@@ -110,8 +111,11 @@ class AttemptHooks(Protocol):
 class Execution(Protocol):
     """One started attempt."""
 
-    async def wait(self) -> Ended:
-        """The end, once it has come; may be awaited more than once, and a cancel of the wait ends nothing."""
+    def wait(self) -> Awaitable[Ended]:
+        """The end, once it has come; may be awaited more than once, and a cancel of the wait ends nothing.
+
+        A future, where waiting in a task would cost more than the work.
+        """
         ...
 
     async def end(self, grace: Micros) -> bool:

@@ -46,6 +46,10 @@ class Reporter:
                 self._batches[run.id] = told.batch
         self._put(run, report)
 
+    def owes(self, run: Run) -> bool:
+        """Something that the attempt told is not on its way to the record yet."""
+        return (run.id, run.claim) in self._pending
+
     def last_cost(self, run: Run) -> float | None:
         """The cost that the attempt told and that is not on record yet."""
         pending = self._pending.get((run.id, run.claim))

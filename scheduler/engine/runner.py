@@ -77,9 +77,7 @@ class Runner:
         self._attempts[run.id] = attempt
         if self._cut_for is not None and attempt.is_tied:
             attempt.cut(self._cut_for)
-        task = asyncio.create_task(attempt.run(), name=f"run:{run.id}")
-        self._tasks[run.id] = task
-        task.add_done_callback(lambda done: self._ended(attempt, done))
+        self._tasks[run.id] = asyncio.create_task(self._work(attempt), name=f"run:{run.id}")
 
     def cut_all(self, cause: Cause) -> None:
         """Every attempt under way is ended for this cause, and so is one whose claim was on its way.
@@ -136,8 +134,18 @@ class Runner:
         graces = (attempt.grant.definition.kill_grace for attempt in self._attempts.values())
         return max(graces, default=0)
 
-    def _ended(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
-        """The attempt is forgotten, unless the run's next one has taken its place already.
+    async def _work(self, attempt: Attempt) -> None:
+        """The attempt from start to recorded outcome; a bug of ours is told, and ends no more than this."""
+        try:
+            await attempt.run()
+        except Exception as error:  # noqa: BLE001 - memory forgets the claim, so the sweep recovers its row
+            message = f"its worker broke: {error!r}"
+            self._log.error(Event.RUN_STUCK, run_id=attempt.grant.run.id, message=message, exc_info=error)
+        finally:
+            self._forget(attempt)
+
+    def _forget(self, attempt: Attempt) -> None:
+        """The attempt is not under way, unless the run's next one has taken its place already.
 
         An outcome that lets the run start again is committed before this is called, and the next claim may
         even be part of that same commit.
@@ -146,8 +154,3 @@ class Runner:
         if self._attempts.get(run_id) is attempt:
             del self._attempts[run_id], self._tasks[run_id]
         self._claims.let_go(run_id, attempt)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug of ours: memory no longer knows the claim, so the sweep recovers its row.
-            self._log.error(
-                Event.RUN_STUCK, run_id=run_id, message=f"its worker broke: {error!r}", exc_info=error
-            )

@@ -26,6 +26,7 @@ from scheduler.executors.output import (
     STREAMS,
     Output,
     Stream,
+    require_run_id,
     run_directory,
     segment_path,
     segments,
@@ -60,7 +61,9 @@ class OutputWriter:
     """
 
     def __init__(self, directory: Path, run_id: str, claim: int, *, limit: int, clock: Clock) -> None:
-        self._place = run_directory(directory, run_id)
+        require_run_id(run_id)
+        self._directory = directory
+        self._run_id = run_id
         self._claim = claim
         self._segment_limit = max(limit, SMALLEST_LIMIT) // (HEAD_SEGMENTS + TAIL_SEGMENTS)
         self._clock = clock
@@ -95,9 +98,15 @@ class OutputWriter:
             if self._closed:
                 return
             self._closed = True
-            with contextlib.suppress(OSError):
-                self._tell_losses()
+            if any(self._lost):
+                with contextlib.suppress(OSError):
+                    self._tell_losses()
             self._close_file()
+
+    @property
+    def _place(self) -> Path:
+        """Asked for with each new segment only: most attempts write nothing."""
+        return run_directory(self._directory, self._run_id)
 
     def _tell_losses(self) -> None:
         for index, lost in enumerate(self._lost):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,9 +23,9 @@ from scheduler.executors.execution import ProcessExecution
 from scheduler.executors.processes import Belonging
 from scheduler.executors.program import find_directory, find_program
 from scheduler.executors.pump import Sink
-from scheduler.executors.spawn import Launch, Spawned, Spawner, abandon
+from scheduler.executors.spawn import Launch, Spawned, Spawner
 from scheduler.executors.surroundings import Surroundings
-from scheduler.executors.threads import NoThread, off_loop
+from scheduler.executors.threads import NoThread
 from scheduler.model.jobs import Action, CommandAction, JobDefinition, ShellAction
 from scheduler.model.runs import Grant
 
@@ -68,7 +68,7 @@ async def start_process(
         A process that has been started in the meantime is killed.
     """
     output = open_output(grant, around)
-    spawned = await _spawned(lambda: _spawn(grant, argv, around, spawner, passed), passed)
+    spawned = await _spawned(grant, argv, around, spawner, passed)
     belonging = Belonging(
         store_id=around.store_id,
         run_id=grant.run.id,
@@ -78,6 +78,7 @@ async def start_process(
     )
     return ProcessExecution(
         spawned,
+        spawner=spawner,
         belonging=belonging,
         hooks=hooks,
         output=output,
@@ -87,9 +88,14 @@ async def start_process(
     )
 
 
-async def _spawned(spawn: Callable[[], Spawned], passed: tuple[int, ...]) -> Spawned:
+async def _spawned(
+    grant: Grant, argv: tuple[str, ...], around: Surroundings, spawner: Spawner, passed: tuple[int, ...]
+) -> Spawned:
     try:
-        return await off_loop(spawn, discard=abandon)
+        return await spawner.off_loop(
+            lambda: _spawn(grant, argv, around, spawner, passed),
+            identity_may_change=grant.definition.user is not None,
+        )
     except NoThread as error:
         for descriptor in passed:
             os.close(descriptor)

@@ -31,7 +31,8 @@ def handler_task(
         loop.set_task_factory(_contained_task)
     context = copy_context()
     context.run(_IN_HANDLER.set, name)
-    return loop.create_task(coro, name=name, context=context)
+    # Not by `create_task`: this one is no task of a handler yet, so the factory has nothing to do for it.
+    return asyncio.Task(coro, loop=loop, name=name, context=context)
 
 
 def _contained_task(loop: asyncio.AbstractEventLoop, coro: Coro[T], **options: Any) -> asyncio.Task[T]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from scheduler.clock import Clock, Micros, from_micros, rfc3339
 from scheduler.executors.outcome import one_line
+from scheduler.model.record import record
 
 Fields: TypeAlias = dict[str, object]
 
 LONGEST_MESSAGE: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Call:
     """What a handler is told about its run; travels to a child as JSON.
 
@@ -38,7 +38,7 @@ class Call:
     item: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Channels:
     """Where a context's words go.
 
@@ -59,7 +59,7 @@ class HandlerContext:
     def __init__(self, call: Call, channels: Channels, clock: Clock) -> None:
         self._call = call
         self._channels = channels
-        self._log = LineLog(channels.write, clock)
+        self._clock = clock
 
     @property
     def job_id(self) -> str:
@@ -92,7 +92,7 @@ class HandlerContext:
 
     @property
     def log(self) -> LineLog:
-        return self._log
+        return LineLog(self._channels.write, self._clock)
 
     def progress(
         self,

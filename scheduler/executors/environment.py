@@ -119,6 +119,8 @@ def _fire_time(grant: Grant, around: Surroundings) -> str:
 
 def _refuse_oversize(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
+        if 4 * (len(name) + 1 + len(value)) <= LARGEST_STRING:  # UTF-8 takes four bytes at most
+            continue
         size = len(encode(name)) + 1 + len(encode(value))
         if size > LARGEST_STRING:
             raise SpawnFailed(

@@ -19,11 +19,11 @@ from scheduler.engine.ports import AttemptHooks, Ended, EndKind
 from scheduler.errors import SpawnFailed
 from scheduler.executors.ending import end_processes
 from scheduler.executors.output import Output, Stream
-from scheduler.executors.processes import Belonging, session_members
+from scheduler.executors.processes import Belonging, is_unused, session_survivors
 from scheduler.executors.progress import ProgressReader
 from scheduler.executors.pump import PIPE_WAIT, Pump, Sink
 from scheduler.executors.relay import HookRelay
-from scheduler.executors.spawn import Spawned, abandon, exited, reap
+from scheduler.executors.spawn import Spawned, Spawner, abandon, exited, reap
 from scheduler.executors.threads import NoThread, off_loop
 from scheduler.executors.wards import Guard, Unguarded, Ward
 from scheduler.model.runs import Wish
@@ -38,6 +38,7 @@ class ProcessExecution:
 
     Args:
         spawned: the process; taken over, with its pipes.
+        spawner: who has started it.
         belonging: what is to be ended with it.
         more: further descriptors to read, each with its sink (a child's channel).
         guard: ends the process should the daemon die.
@@ -50,6 +51,7 @@ class ProcessExecution:
         self,
         spawned: Spawned,
         *,
+        spawner: Spawner,
         belonging: Belonging,
         hooks: AttemptHooks,
         output: Output,
@@ -58,12 +60,14 @@ class ProcessExecution:
         guard: Guard | None = None,
     ) -> None:
         self._spawned = spawned
+        self._spawner = spawner
         self._belonging = belonging
         self._clock = clock
         self._guard = guard or Unguarded()
         self._ward = Ward(session=spawned.session, run_id=belonging.run_id, claim=belonging.claim)
         self._ends_under_way = 0
-        self._pump = _begin_pump(spawned, HookRelay(hooks), output, more or {})
+        self._is_reaped = False
+        self._pump = _begin_pump(spawned, spawner, HookRelay(hooks), output, more or {})
         self._guard.watch(self._ward)
         hooks.child_started(spawned.pid, spawned.session.ticks)
         self._end = asyncio.create_task(self._watch())
@@ -82,19 +86,21 @@ class ProcessExecution:
 
     def heed(self, wish: Wish) -> None:
         """`freeze` stops the process group where it stands, any other wish lets it go on."""
-        if self._end.done():
+        if self._is_reaped:
             return
         # Not reaped yet, so the number still names this group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._spawned.pid, signal.SIGSTOP if wish is Wish.FREEZE else signal.SIGCONT)
 
     async def _watch(self) -> Ended:
-        await exited(self._spawned.pid)
+        await exited(self._spawned.pid, self._spawner.readiness)
         if not await self._pump.drained(PIPE_WAIT):
             self._pump.discard()
-        # Counted before the main process is reaped: until then its pid, and so the session's id, is ours.
-        left_behind = await self._count_left()
-        ended = ended_as(reap(self._spawned.child), left_behind)
+        # INVARIANT: a number is not signalled after it was reaped. Whoever of the session is left keeps it
+        # from being used again, so it can be asked for now.
+        self._is_reaped = True
+        exit_code = reap(self._spawned.child)
+        ended = ended_as(exit_code, await self._count_left())
         self._let_go()
         return ended
 
@@ -104,10 +110,13 @@ class ProcessExecution:
             self._guard.forget(self._ward)
 
     async def _count_left(self) -> int:
-        left = 0
+        session, left = self._spawned.session, 0
+        if is_unused(session.leader, self._spawner.progress_fd):  # without a look at all processes
+            self._belonging = replace(self._belonging, session=None)
+            return 0
         for _ in range(_COUNTS):
             try:
-                left = len(await off_loop(lambda: session_members(self._spawned.session)))
+                left = len(await off_loop(lambda: session_survivors(session)))
             except (NoThread, OSError):
                 return left
             if not left:
@@ -128,7 +137,9 @@ def ended_as(exit_code: int | None, left_behind: int) -> Ended:
     return Ended(kind=EndKind.EXITED, exit_code=exit_code, left_behind=left_behind)
 
 
-def _begin_pump(spawned: Spawned, relay: HookRelay, output: Output, more: Mapping[int, Sink]) -> Pump:
+def _begin_pump(
+    spawned: Spawned, spawner: Spawner, relay: HookRelay, output: Output, more: Mapping[int, Sink]
+) -> Pump:
     def keep(stream: Stream) -> Sink:
         def sink(data: bytes) -> None:
             output.write(stream, data)
@@ -143,8 +154,8 @@ def _begin_pump(spawned: Spawned, relay: HookRelay, output: Output, more: Mappin
         **more,
     }
     try:
-        pump = Pump(sinks, on_over=output.close)
-        pump.start()
+        pump = Pump(sinks, on_over=output.close, readiness=spawner.readiness, workers=spawner.pumping)
+        pump.start(at_once=bool(more))  # a child with a channel has something to say
     except (NoThread, OSError) as error:
         abandon(spawned)
         raise SpawnFailed(f"the command's output cannot be read, so it was ended at once: {error}") from error

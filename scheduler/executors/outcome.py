@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from scheduler.clock import SECOND, Micros
 from scheduler.model.handlers import Completed, Retry
+from scheduler.model.record import record
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -33,7 +34,7 @@ class OutcomeKind(StrEnum):
     RETRY_ASKED = "retry_asked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Outcome:
     """The end of a call.
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
-from uuid import UUID
 
 from scheduler.clock import Micros
 from scheduler.errors import Invalid
@@ -60,6 +59,8 @@ LOST: Final = 0x80
 """Marks a record that says how many bytes could not be kept (full disk): an unsigned 64-bit follows."""
 
 COUNT: Final = struct.Struct("<Q")
+
+_RUN_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +160,20 @@ def run_directory(directory: Path, run_id: str) -> Path:
     Raises:
         Invalid: `run_id` is not the id of a run.
     """
-    try:
-        plain = str(UUID(run_id)) == run_id
-    except ValueError:
-        plain = False
-    if not plain:
+    require_run_id(run_id)
+    return directory / run_id
+
+
+def require_run_id(run_id: str) -> None:
+    """It is the id of a run: a UUID in its plain form.
+
+    Raises:
+        Invalid: it is not.
+    """
+    if _RUN_ID.fullmatch(run_id) is None:
         raise Invalid(
             f"{run_id[:80]!r} is not the id of a run: a UUID in lower case, as `schedctl runs` shows"
         )
-    return directory / run_id
 
 
 def segment_path(place: Path, claim: int, number: int) -> Path:

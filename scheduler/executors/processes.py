@@ -9,6 +9,8 @@ Source: proc(5), setsid(2).
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,18 +114,46 @@ def start_ticks(pid: int) -> int | None:
 
 def session_members(session: Session) -> list[ProcessId]:
     """The living processes of a session but its leader, which the caller has not reaped yet."""
-    return sorted(
-        process.id
-        for process in walk()
-        if process.session == session.leader and process.id.pid != session.leader
-    )
+    return _members(session, _pids())
+
+
+def session_survivors(session: Session) -> list[ProcessId]:
+    """The living processes of a session whose leader, a child of ours, was reaped a moment ago."""
+    pids = _pids()
+    # While anybody is in the session its number is nobody's pid.
+    return [] if session.leader in pids else _members(session, pids)
+
+
+def is_unused(number: int, probe: int) -> bool:
+    """No process, living or not, bears it as the number of itself, its group or its session; False: one may.
+
+    The kernel looks the number up when it is named as the owner of a descriptor, and does not find it once
+    the last of those is gone. The group is asked for as well, because not every kernel that behaves like
+    Linux knows of sessions there.
+
+    Args:
+        probe: a descriptor whose owner means nothing.
+
+    Source: fcntl(2), F_SETOWN; f_setown() in fs/fcntl.c, since Linux 4.14.
+    """
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        pass
+    except OSError:
+        return False
+    else:
+        return False
+    try:
+        fcntl.fcntl(probe, fcntl.F_SETOWN, number)
+    except OSError as error:
+        return error.errno == errno.ESRCH
+    return False
 
 
 def walk() -> Iterator[Process]:
     """Every living process of the machine that /proc shows us."""
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdecimal()]
-    for pid in pids:
+    for pid in _pids():
         process = _read(pid)
         if process is not None:
             yield process
@@ -157,6 +187,27 @@ def units_around(pid: int) -> list[str]:
     except OSError:
         return []
     return [part for line in lines.splitlines() for part in line.split(":", 2)[-1].split("/")]
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - thousands of names
+
+
+def _members(session: Session, pids: list[int]) -> list[ProcessId]:
+    """Who of them lives in the session; the kernel is asked for theirs first, a tenth of a look at /proc."""
+    found = [_read(pid) for pid in pids if pid != session.leader and _may_be_in(session, pid)]
+    return sorted(
+        process.id for process in found if process is not None and process.session == session.leader
+    )
+
+
+def _may_be_in(session: Session, pid: int) -> bool:
+    try:
+        return os.getsid(pid) == session.leader
+    except ProcessLookupError:
+        return False
+    except OSError:  # a security module does not tell: /proc may
+        return True
 
 
 class _Marks(NamedTuple):

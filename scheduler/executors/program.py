@@ -38,7 +38,7 @@ def find_directory(cwd: str | None, home: str, *, who: str = OURSELVES) -> str:
         SpawnFailed: `cwd` is not a directory that we may enter.
     """
     if cwd is None:
-        return home if _kind(Path(home)) is _Kind.DIRECTORY and _usable(Path(home)) else "/"
+        return home if _kind(home) is _Kind.DIRECTORY and _usable(home) else "/"
     place = Path(home) / cwd
     match _kind(place):
         case _Kind.MISSING:
@@ -66,11 +66,11 @@ def find_program(name: str, *, path: str, cwd: str, who: str = OURSELVES) -> str
         return _checked(Path(cwd) / name, shown=name, who=who)
     refused: Path | None = None
     for entry in path.split(":"):
-        candidate = Path(cwd) / entry / name
+        candidate = os.path.join(cwd, entry, name)  # noqa: PTH118 - six directories for each command
         if _kind(candidate) is _Kind.FILE:
             if _usable(candidate):
-                return str(candidate)
-            refused = candidate
+                return str(Path(candidate))
+            refused = Path(candidate)
     if refused is not None:
         raise SpawnFailed(f"{refused} is not executable (chmod +x?), and PATH={path} has no other {name}")
     raise SpawnFailed(f"command not found: {name} (PATH={path}); give its full path, or set PATH in env")
@@ -101,15 +101,15 @@ class _Kind(Enum):
     DIRECTORY = auto()
 
 
-def _kind(place: Path) -> _Kind:
+def _kind(place: Path | str) -> _Kind:
     try:
-        mode = place.stat().st_mode
+        mode = os.stat(place).st_mode  # noqa: PTH116 - as above: a path object costs more than the call
     except (OSError, ValueError):
         return _Kind.MISSING
     return _Kind.DIRECTORY if stat.S_ISDIR(mode) else _Kind.FILE
 
 
-def _usable(place: Path) -> bool:
+def _usable(place: Path | str) -> bool:
     """A file may be executed, a directory entered."""
     return os.access(place, os.X_OK, effective_ids=True)
 

@@ -53,7 +53,10 @@ class PythonExecutor:
         action = grant.definition.action
         if not isinstance(action, PythonAction):
             raise SpawnFailed(f"a {action.kind} action is not a python handler")
-        return None if action.process else await self._load(grant, action.handler)
+        if action.process:
+            return None
+        # A thread costs more than all the rest of a short run.
+        return loaded_handler(action.handler) or await self._load(grant, action.handler)
 
     async def start_with(self, grant: Grant, hooks: AttemptHooks, handler: Handler | None) -> Execution:
         """The handler runs; None: only a fresh process can import it."""
@@ -88,9 +91,6 @@ class PythonExecutor:
         Raises:
             HandlerBroken: it cannot be imported; the traceback is in the run's output.
         """
-        loaded = loaded_handler(spec)
-        if loaded is not None:  # a thread costs more than all the rest of a short run
-            return loaded
         try:
             return await off_loop(lambda: load_handler(spec, self._around.python_path))
         except NoThread as error:

@@ -1,9 +1,9 @@
 """Starting one process: own session, nothing inherited but stdio, the progress pipe and what is named.
 
-`subprocess.Popen` does the starting (chosen over asyncio's transports, whose wait hangs on a grandchild that
-keeps stdout open, and over posix_spawn, which can neither change directory nor close what we inherited). The
-end is learnt from a pidfd and the exit status taken by ourselves, because `Popen` reads a status that
-somebody else took as exit code 0, and an unknown end is never a success.
+The C library's posix_spawn does the starting where it can (`posix_spawn` says when), else `subprocess.Popen`;
+asyncio's transports do not, for their wait hangs on a grandchild that keeps stdout open. The end is learnt
+from a pidfd and the exit status taken by ourselves, because `Popen` reads a status that somebody else took as
+exit code 0, and an unknown end is never a success.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from scheduler.executors.accounts import Identity
 from scheduler.executors.environment import encode
+from scheduler.executors.posix_spawn import PosixSpawn
 from scheduler.executors.processes import Session, start_ticks
 from scheduler.executors.program import explain
-from scheduler.executors.threads import NoThread, off_loop, start_thread
+from scheduler.executors.readiness import Readiness
+from scheduler.executors.threads import NoThread, Workers, off_loop, start_thread
+
+_STARTS_AT_ONCE: Final = 4
+"""Some look for their programs while others are in the kernel; more only wait for the interpreter."""
 
 UMASK: Final = 0o022
 """Of every attempt, whatever the daemon's own, which is stricter."""
@@ -50,11 +55,27 @@ class Launch:
     identity: Identity | None = None
 
 
+class Child(Protocol):
+    """A process that we started and have to reap."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, ours until it is reaped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A child that no `Popen` knows. Fulfils `Child`."""
+
+    pid: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawned:
     """A started process that nobody has reaped yet, and our ends of its pipes."""
 
-    child: subprocess.Popen[bytes]
+    child: Child
     session: Session
     stdout: int
     stderr: int
@@ -67,11 +88,16 @@ class Spawned:
 
 
 class Spawner:
-    """Starts processes, one at a time.
+    """Starts processes, and has what their watching needs: threads, and word of descriptors.
 
     The progress pipe has the same number in every child, kept free in this process from the beginning: dash,
     the usual /bin/sh, understands `>&N` with one digit only, so it is the lowest number that was free when
     the spawner was made. Make it early.
+
+    Attributes:
+        progress_fd: that number.
+        readiness: tells when pipes have something, and when a process has ended.
+        pumping: threads for what is read.
     """
 
     def __init__(self) -> None:
@@ -79,11 +105,35 @@ class Spawner:
         self.progress_fd: Final = null if null > 2 else above_stdio(null)
         if null <= 2:
             os.close(null)
+        self.readiness: Final = Readiness()
+        self.pumping: Final = Workers("pump")
         self._starting = threading.Lock()
+        self._quick = _posix_spawn()
+        self._parted = threading.local()
+        self._spawning = Workers("spawn", prepare=self._part, at_once=_STARTS_AT_ONCE)
 
     def close(self) -> None:
-        """Nothing can be started any more."""
+        """Nothing can be started any more, and nobody hears of what runs."""
+        self._spawning.close()
+        self.pumping.close()
+        self.readiness.close()
         os.close(self.progress_fd)
+
+    async def off_loop(self, spawn: Callable[[], Spawned], *, identity_may_change: bool) -> Spawned:
+        """`spawn` has returned, called in a thread from which starts are quick.
+
+        Args:
+            identity_may_change: the thread may look at files as somebody else; then it is used only once.
+
+        Raises:
+            NoThread: there is none; `spawn` was not called.
+
+        Cancellation:
+            What was started is killed.
+        """
+        if identity_may_change:
+            return await off_loop(spawn, discard=abandon)
+        return await self._spawning.run(spawn, discard=abandon)
 
     def spawn(self, launch: Launch) -> Spawned:
         """The process runs. Blocks: to be called in a thread.
@@ -99,8 +149,13 @@ class Spawner:
                 stderr, child_stderr = _pipe(ours, theirs)
                 progress, child_progress = _pipe(ours, theirs)
                 _give(launch.identity, child_stdout, child_stderr, child_progress)
-                with self._progress_end(child_progress):
-                    child = _start(launch, stdin, child_stdout, child_stderr, self.progress_fd)
+                child = self._start(
+                    launch,
+                    *(
+                        self._lifted(end, theirs)
+                        for end in (stdin, child_stdout, child_stderr, child_progress)
+                    ),
+                )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise explain(
                     error, program=launch.program, argv=launch.argv, environment=launch.environment
@@ -108,6 +163,25 @@ class Spawner:
             ours.pop_all()
         session = Session(leader=child.pid, ticks=start_ticks(child.pid) or 0)
         return Spawned(child=child, session=session, stdout=stdout, stderr=stderr, progress=progress)
+
+    def _part(self) -> None:
+        self._parted.has_umask = self._quick is not None and self._quick.part_thread(UMASK)
+
+    def _lifted(self, descriptor: int, stack: contextlib.ExitStack) -> int:
+        """The descriptor, under a number that is none of those which the process gets."""
+        if descriptor > self.progress_fd:
+            return descriptor
+        copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, self.progress_fd + 1)
+        stack.callback(os.close, copy)
+        return copy
+
+    def _start(self, launch: Launch, stdin: int, stdout: int, stderr: int, progress: int) -> Child:
+        is_plain = launch.identity is None and not launch.passed
+        if self._quick is not None and is_plain and getattr(self._parted, "has_umask", False):
+            handed = {0: stdin, 1: stdout, 2: stderr, self.progress_fd: progress}
+            return Bare(_start_quick(self._quick, launch, handed))
+        with self._progress_end(progress):
+            return _start(launch, stdin, stdout, stderr, self.progress_fd)
 
     @contextlib.contextmanager
     def _progress_end(self, descriptor: int) -> Iterator[None]:
@@ -122,13 +196,25 @@ class Spawner:
                 os.close(null)
 
 
-async def exited(pid: int) -> None:
-    """The process, a child of ours, has ended and waits to be reaped."""
+async def exited(pid: int, readiness: Readiness | None = None) -> None:
+    """The process, a child of ours, has ended and waits to be reaped, unless somebody else did that.
+
+    Args:
+        readiness: where there is one, it is cheaper.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:  # an old kernel, a sandbox, no descriptor left
-        await off_loop(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
+        with contextlib.suppress(ChildProcessError):
+            await off_loop(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
         return
+    try:
+        await (_readable(descriptor) if readiness is None else readiness.ready(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     loop.add_reader(descriptor, _settle, over)
@@ -136,7 +222,6 @@ async def exited(pid: int) -> None:
         await over
     finally:
         loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 def _settle(over: asyncio.Future[None]) -> None:
@@ -144,15 +229,16 @@ def _settle(over: asyncio.Future[None]) -> None:
         over.set_result(None)
 
 
-def reap(child: subprocess.Popen[bytes]) -> int | None:
+def reap(child: Child) -> int | None:
     """The exit code of an ended child, negative for a signal; None if somebody else took its status."""
     try:
         _, status = os.waitpid(child.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
     except ChildProcessError:
-        child.returncode = 0  # so that `subprocess` does not look for it; the value is not used
-        return None
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode
+        code = None
+    if isinstance(child, subprocess.Popen):
+        child.returncode = code or 0  # so that `subprocess` does not look for it
+    return code
 
 
 def abandon(spawned: Spawned) -> None:
@@ -166,7 +252,7 @@ def abandon(spawned: Spawned) -> None:
         start_thread(lambda: _forget(spawned.child), name="reap")
 
 
-def _forget(child: subprocess.Popen[bytes]) -> None:
+def _forget(child: Child) -> None:
     reap(child)
 
 
@@ -197,6 +283,25 @@ def _give(identity: Identity | None, *pipes: int) -> None:
     if identity is not None:
         for pipe in pipes:
             os.fchown(pipe, identity.uid, identity.gid)
+
+
+def _posix_spawn() -> PosixSpawn | None:
+    try:
+        return PosixSpawn()
+    except OSError:
+        return None
+
+
+def _start_quick(quick: PosixSpawn, launch: Launch, handed: Mapping[int, int]) -> int:
+    if any("=" in name for name in launch.environment):
+        raise ValueError("illegal environment variable name")
+    return quick.start(
+        encode(launch.program),
+        [encode(word) for word in launch.argv],
+        [encode(f"{name}={value}") for name, value in launch.environment.items()],
+        cwd=encode(launch.cwd),
+        handed=handed,
+    )
 
 
 def _start(launch: Launch, stdin: int, stdout: int, stderr: int, progress: int) -> subprocess.Popen[bytes]:

@@ -33,15 +33,18 @@ class TaskExecution:
         self._clock = clock
         self._cancel_asked = False
         self._ended: Ended | None = None
-        self._over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self._task = handler_task(loop, self._call(handler, context), name=f"run:{context.run_id}")
+        self._waiting: list[asyncio.Future[Ended]] = []
+        self._loop = asyncio.get_running_loop()
+        self._task = handler_task(self._loop, self._call(handler, context), name=f"run:{context.run_id}")
         self._task.add_done_callback(self._settle)
 
-    async def wait(self) -> Ended:
-        while self._ended is None:
-            await self._over.wait()
-        return self._ended
+    def wait(self) -> asyncio.Future[Ended]:
+        end: asyncio.Future[Ended] = self._loop.create_future()  # one per wait: a cancelled one is only that
+        if self._ended is None:
+            self._waiting.append(end)
+        else:
+            end.set_result(self._ended)
+        return end
 
     async def end(self, grace: Micros) -> bool:
         if self._task.done():
@@ -74,7 +77,9 @@ class TaskExecution:
         else:
             message = "CancelledError: the handler was cancelled from inside, not by the scheduler"
             self._ended = Ended(kind=EndKind.RAISED, message=message)
-        self._over.set()
+        for end in self._waiting:
+            if not end.done():
+                end.set_result(self._ended)
 
 
 def ended_from(outcome: Outcome, *, left_behind: int = 0) -> Ended:

@@ -52,6 +52,7 @@ class Warden:
         self._store_id = store_id
         self._clock = clock
         self._wards: set[Ward] = set()
+        self._untold: list[bytes] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -70,7 +71,7 @@ class Warden:
         """The warden has ended what was not forgotten, and is gone; safe to call twice and before `start`."""
         if self._keeping is not None:
             self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+            await asyncio.gather(self._keeping, return_exceptions=True)  # a turn: now all is told
             self._keeping = None
         self._close_pipe()
         if self._process is None:
@@ -84,12 +85,12 @@ class Warden:
 
     def watch(self, ward: Ward) -> None:
         self._wards.add(ward)
-        self._tell(ward.told("+"))
+        self._tell_soon(ward.told("+"))
 
     def forget(self, ward: Ward) -> None:
         if ward in self._wards:
             self._wards.discard(ward)
-            self._tell(ward.told("-"))
+            self._tell_soon(ward.told("-"))
 
     async def _keep(self) -> None:
         """Whenever the warden is gone, there is a new one, which knows what the old one knew."""
@@ -113,6 +114,7 @@ class Warden:
             _LOG.warning("no warden can be started, so a crash would leave commands running: %s", error)
             return
         self._process, self._pipe = started
+        self._untold.clear()
         changes = [ward.told("+") for ward in self._wards - known]
         changes += [ward.told("-") for ward in known - self._wards]
         self._tell(b"".join(changes))
@@ -142,6 +144,17 @@ class Warden:
             os.close(reading)
         _wait_until_ready(process)
         return process, writing
+
+    def _tell_soon(self, line: bytes) -> None:
+        """The warden hears of it before the loop turns again: all that a turn brings wakes it once."""
+        if not self._untold:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+        self._untold.append(line)
+
+    def _tell_all(self) -> None:
+        lines = b"".join(self._untold)
+        self._untold.clear()
+        self._tell(lines)
 
     def _tell(self, lines: bytes) -> None:
         """The warden has the lines; one that is gone or does not take them is replaced, and told again."""

@@ -9,14 +9,26 @@ from typing import Any
 import pytest
 
 from scheduler.clock import MINUTE, SECOND
+from scheduler.engine.judging import Cause
 from scheduler.engine.ports import Ended, EndKind, ProgressReport
 from scheduler.errors import HandlerBroken, SpawnFailed
+from scheduler.executors.dispatch import Executors
+from scheduler.model.jobs import PauseMode
 from scheduler.model.runs import Progress, Run, RunState
+from scheduler.store.values import Missed
 from scheduler.telemetry import Event
 from tests.support.builders import make_definition
 from tests.support.engine import Bench, bench
+from tests.support.executors import surroundings
 
 pytestmark = pytest.mark.asyncio
+
+gate: asyncio.Event
+
+
+async def at_the_gate(_: object) -> None:
+    """A handler that returns once the gate is open."""
+    await gate.wait()
 
 
 async def started(here: Bench, **definition: Any) -> Run:
@@ -93,6 +105,68 @@ async def test_end_that_came_before_our_signal_counts_as_itself(tmp_path: Path) 
         row = await here.desk.run(run)
         assert row.state is RunState.SUCCEEDED
         assert execution.graces == []
+
+
+@pytest.mark.parametrize("cut_comes", ["before", "after"])
+async def test_handler_that_returns_in_the_turn_of_a_cut_has_returned(tmp_path: Path, cut_comes: str) -> None:
+    """An end that came before our signal counts as itself, however close the cause was."""
+    global gate  # noqa: PLW0603 - each case has a loop of its own
+    gate = asyncio.Event()
+    async with bench(tmp_path) as here:
+        executors = Executors(surroundings(tmp_path / "out"))
+        here.executor.start = executors.start  # type: ignore[method-assign]
+        run = await started(here, python=f"{__name__}:at_the_gate")
+        if cut_comes == "after":
+            gate.set()
+        asyncio.get_running_loop().call_soon(here.runner.cut_all, Cause.SHUTDOWN)
+        gate.set()
+        await here.settle()
+        executors.close()
+        assert (await here.desk.run(run)).state is RunState.SUCCEEDED
+
+
+async def test_cancel_before_the_start_is_the_verdict_of_a_handler_that_returns_at_once(
+    tmp_path: Path,
+) -> None:
+    """The first cause that we committed to stands: it came before the end."""
+    global gate  # noqa: PLW0603 - each case has a loop of its own
+    gate = asyncio.Event()
+    gate.set()
+    async with bench(tmp_path) as here:
+        executors = Executors(surroundings(tmp_path / "out"))
+
+        async def start(grant: Any, hooks: Any) -> Any:
+            await here.operations.cancel(grant.run.id, here.desk.peer)
+            return await executors.start(grant, hooks)
+
+        here.executor.start = start  # type: ignore[method-assign]
+        run = await started(here, python=f"{__name__}:at_the_gate")
+        executors.close()
+        assert (await here.desk.run(run)).state is RunState.CANCELLED
+
+
+async def test_clocks_of_a_frozen_attempt_stand_still_and_go_on(tmp_path: Path) -> None:
+    """Timeout and stall count the time that the work has really had."""
+    async with bench(tmp_path) as here:
+        run = await started(here, timeout=60, stall_timeout=50)
+        await here.pass_time(30 * SECOND)
+        await here.operations.pause(run.job, PauseMode.FREEZE, "", here.desk.peer)
+        await here.pass_time(2 * MINUTE)
+        await here.operations.resume(run.job, Missed.SKIP, here.desk.peer)
+        await here.pass_time(19 * SECOND)
+        assert (await here.desk.run(run)).state is RunState.RUNNING
+        await here.pass_time(SECOND)
+        assert (await here.desk.run(run)).reason == "stalled"
+
+
+async def test_ended_attempt_leaves_no_alarm(tmp_path: Path) -> None:
+    """A million runs with a timeout of a day do not wait for it."""
+    async with bench(tmp_path) as here:
+        before = here.clock.sleepers
+        await started(here, timeout=86400)
+        assert here.clock.sleepers == before + 1
+        await here.end()
+        assert here.clock.sleepers == before
 
 
 async def test_cancel_while_it_is_being_started_ends_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from scheduler.engine import retention
 from scheduler.engine.retention import LARGE_LOG, RetentionWatch
 from scheduler.errors import StoreUnavailable
 from scheduler.model.runs import RunId
+from scheduler.store import pruning
 from scheduler.store.sqlite import FILE_NAME, SqliteStore
 from scheduler.telemetry import Event
 from tests.support.builders import make_definition
@@ -34,11 +35,11 @@ class Care:
             self.log,
             runs_per_job=settings.get("runs_per_job"),
             age=settings.get("age"),
-            remove_output=self._remove,
+            remove_outputs=self._remove,
         )
 
-    async def _remove(self, run: RunId) -> None:
-        self.removed.append(run)
+    async def _remove(self, runs: Sequence[RunId]) -> None:
+        self.removed += runs
 
     async def ended(self, count: int) -> list[RunId]:
         """So many runs of the job, oldest first."""
@@ -114,6 +115,40 @@ async def test_a_long_backlog_is_worked_off_over_several_looks(
     assert sizes == [4, 7, 7]
     assert set(care.removed[:4]) == set(runs[:4])
     assert set(care.removed) == set(runs[:7])
+
+
+async def test_what_ran_is_looked_at_whatever_other_jobs_there_are(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job behind all that the walk comes to in one look has no more history than it keeps."""
+    monkeypatch.setattr(retention, "_STEPS_A_WALK", 0)
+    care = Care(store, FakeClock(), runs_per_job=1)
+    await care.desk.add(make_definition(manual=True))
+    await care.watch.look()
+    runs = await care.ended(3)
+
+    await care.watch.look()
+
+    assert set(care.removed) == set(runs[:2])
+
+
+async def test_a_walk_that_finds_nothing_takes_its_time(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Very many jobs without work are looked at over many looks, a backlog among them at once."""
+    monkeypatch.setattr(retention, "_STEPS_A_WALK", 1)
+    monkeypatch.setattr(pruning, "_JOBS_A_LOOK", 1)
+    care = Care(store, FakeClock(), runs_per_job=1)
+    for name in ("a", "b", "job"):
+        await care.desk.add(make_definition(name, manual=True))
+    runs = await care.ended(2)
+
+    looks = []
+    for _ in range(3):
+        await care.watch.look()
+        looks.append(list(care.removed))
+
+    assert looks == [[], [], runs[:1]]
 
 
 async def test_a_store_in_trouble_is_left_for_the_next_look(

@@ -57,14 +57,17 @@ class Bare:
     """A write-back without a store: what it tells of a decision, and how loudly."""
 
     def __init__(self) -> None:
-        self.metrics, self.woken = Counted(), 0
+        self.metrics, self.woken, self.freed = Counted(), 0, 0
         self.lines: list[tuple[str, Event, dict[str, object]]] = []
         self.writeback = WriteBack(
-            cast(Any, None), cast(Any, self), cast(Any, self.metrics), wake=self._wake, freed=self._wake
+            cast(Any, None), cast(Any, self), cast(Any, self.metrics), wake=self._wake, freed=self._free
         )
 
     def _wake(self) -> None:
         self.woken += 1
+
+    def _free(self) -> None:
+        self.freed += 1
 
     def info(self, event: Event, **fields: object) -> None:
         self.lines.append(("info", event, fields))
@@ -150,7 +153,7 @@ def test_each_end_has_its_event_and_its_level(state: RunState, level: str, event
     assert None not in fields.values(), "what there is nothing to say of is left out"
     job_ran, run_ended = ("job_ran", JOB, state, None, run.finished_at), ("run_ended", state, 2 * SECOND)
     assert desk.metrics.told == ([job_ran, run_ended] if ended else [])
-    assert desk.woken == 1
+    assert (desk.woken, desk.freed) == ((0, 1) if ended else (1, 0))
 
 
 @pytest.mark.parametrize("standing", [Standing.FENCED, Standing.ALREADY_WRITTEN])
@@ -163,7 +166,7 @@ def test_only_a_lost_claim_is_told_of_what_was_not_written(standing: Standing) -
     fenced = standing is Standing.FENCED
     assert desk.events() == ([("warning", Event.RUN_FENCED)] if fenced else [])
     assert desk.metrics.told == ([("write_fenced",)] if fenced else [])
-    assert desk.woken == 0
+    assert (desk.woken, desk.freed) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +200,19 @@ def test_a_pause_that_was_met_is_told_where_it_still_holds(met: bool) -> None:
         told = [fields["by"] for _, event, fields in desk.lines if event is Event.PAUSE_PRESERVED]
         assert told == (["uid:1000"] if met and job and job.pause else [])
         assert desk.metrics.told.count(("pause_preserved",)) == len(told)
+
+
+@pytest.mark.parametrize("sets_next", [True, False])
+def test_an_end_that_sets_the_next_slot_wakes(sets_next: bool) -> None:
+    """Where it only gives its slot back, that is said instead."""
+    desk = Bare()
+
+    desk.tell(
+        Decision(standing=Standing.WRITTEN, job=job_write(None, sets_next=sets_next)),
+        run_in(RunState.SUCCEEDED),
+    )
+
+    assert (desk.woken, desk.freed) == ((1, 0) if sets_next else (0, 1))
 
 
 def test_runs_that_ended_with_the_job_and_an_ignored_word_are_told() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from scheduler.clock import Micros, to_micros
+from scheduler.clock import Alarm, Micros, to_micros
 from scheduler.model.runs import RunId, new_run_id
 
 START: Final[Micros] = to_micros(datetime(2027, 1, 1, 12, tzinfo=UTC))
@@ -38,10 +39,18 @@ class FakeClock:
         if duration <= 0:
             await asyncio.sleep(0)
             return
+        await self._woken_after(duration)
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        woken = self._woken_after(max(0, duration))
+        woken.add_done_callback(lambda woken: None if woken.cancelled() else call())
+        return woken
+
+    def _woken_after(self, duration: Micros) -> asyncio.Future[None]:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._sleepers, (self._monotonic + duration, next(self._order), woken))
         self._slept.set()
-        await woken
+        return woken
 
     def run_id(self) -> RunId:
         """A fresh id for a run made now."""

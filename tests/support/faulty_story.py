@@ -21,7 +21,7 @@ STATEMENTS: Final = (
     "complete_items",
     "count_items",
     "delete_attempts",
-    "delete_run",
+    "delete_runs",
     "end_item",
     "finish_attempt",
     "finish_run",

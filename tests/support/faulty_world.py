@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from scheduler.clock import SECOND, Micros
+from scheduler.clock import SECOND, Alarm, Micros
 from scheduler.engine.itemdesk import StoreDesk
 from scheduler.engine.ports import AttemptHooks, Ended, EndKind, Execution
 from scheduler.errors import SchedulerError
@@ -106,6 +106,9 @@ class _StoreClock:
             await self._clock.sleep(duration)
         finally:
             self.waits -= 1
+
+    def call_later(self, duration: Micros, call: Callable[[], object]) -> Alarm:
+        return self._clock.call_later(duration, call)
 
 
 class _Workers(ScriptedExecutor):
