@@ -12,10 +12,10 @@ from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Grant, Run, RunReason, RunState
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import end_job_if_exhausted
-from scheduler.store.liverows import live_jobs, live_run, live_runs
+from scheduler.store.liverows import Standing, live_jobs, live_run, live_runs, occupancy, standings
 from scheduler.store.operating import next_from_now
 from scheduler.store.rows import run_from
-from scheduler.store.starting import Room, Standing, grant_of, occupancy, record_attempts, standings
+from scheduler.store.starting import Room, grant_of, record_attempts
 from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant
 
@@ -28,8 +28,8 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
     room = Room(tx, who)
     if who.draining or room.left == 0:
         return [], []
-    # No more than fit, or a long queue would be looked through for each slot; but who restarts serially passes
-    # by those that have to wait for that.
+    # No more than fit, or a long queue would be looked through for each slot. Who restarts serially looks
+    # further, past those that have to wait for that.
     at_most = limit if who.serial else min(limit, room.left)
     rows = tx.gathered("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=at_most)
     runs = [run_from(values) for values in rows]

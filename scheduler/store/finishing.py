@@ -7,7 +7,8 @@ between a run's start and its end is seen here, and what `reconcile` does not de
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -28,7 +29,7 @@ from scheduler.rules.reconcile import (
 )
 from scheduler.store.ending import settle_begun
 from scheduler.store.items import item_counts
-from scheduler.store.liverows import live_jobs, live_runs
+from scheduler.store.liverows import live_jobs, live_runs, standings
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.skipping import one_skipped, tell_skipped, tell_unfired
 from scheduler.store.transaction import Transaction, packed
@@ -47,23 +48,28 @@ _ATTEMPT_STATE = {
 
 
 def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconcile) -> list[Finished]:
-    """Each verdict reconciled and written. Those that end a run and do no more are written as one set, first.
+    """Each verdict reconciled and written. Those that concern no other row are written as one set, first.
 
     All of them are concurrent, so any order is right; but two ends of a job are not judged by one look.
     """
+    if len(verdicts) == 1:
+        return [finish_one(tx, verdicts[0], decide)]
     looks = _look(tx, [verdict.run_id for verdict in verdicts])
+    solitary = _solitary(tx, looks.values())
     refused: dict[int, Finished] = {}
     ends: dict[int, _End] = {}
     jobs: set[JobId] = set()
     for place, verdict in enumerate(verdicts):
         look = looks.get(verdict.run_id)
-        if look is None or look.run.items_total is not None or look.run.job in jobs or _counts_others(look):
+        if look is None or look.run.items_total is not None or look.run.job in jobs:
+            continue
+        if _counts_others(look) and look.run.job not in solitary:
             continue
         live = LiveRows(run=look.run, job=look.job, others=0)
         decision = decide(verdict, live, tx.now)
         if decision.run is None:
             refused[place] = Finished(decision=decision, run=look.run, job=look.job)
-        elif not _does_more(decision.job):
+        elif not _does_more(live.job, decision.job, solitary):
             jobs.add(look.run.job)
             ends[place] = _End(verdict, live, decision, decision.run)
     written = dict(zip(ends, _write(tx, list(ends.values())), strict=True))
@@ -71,6 +77,13 @@ def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconc
         refused.get(place) or written.get(place) or finish_one(tx, verdict, decide)
         for place, verdict in enumerate(verdicts)
     ]
+
+
+def _solitary(tx: Transaction, looks: Collection[_Look]) -> set[JobId]:
+    """Of the jobs for whose end others count: those that have no other unfinished run."""
+    asked = {look.run.job for look in looks if _counts_others(look)}
+    found = standings(tx, asked) if asked else {}
+    return {job for job, standing in found.items() if standing.live + standing.queued <= 1}
 
 
 def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) -> Finished:
@@ -83,7 +96,9 @@ def finish_one(tx: Transaction, verdict: Verdict, decide: Decide = reconcile) ->
     decision = decide(verdict, live, tx.now)
     if decision.run is None:
         return Finished(decision=decision, run=live.run, job=live.job)
-    (finished,) = _write(tx, [_End(verdict, live, decision, decision.run)])
+    end = _End(verdict, live, decision, decision.run)
+    _write_run_and_counters(tx, [end])
+    finished = _finished(end, tx.now, _job_after(end))
     if decision.job is None or live.job is None:
         return finished
     more = _write_more(tx, live.job, decision.job)
@@ -134,12 +149,35 @@ def _live_rows(tx: Transaction, run_id: RunId) -> LiveRows:
 
 
 def _write(tx: Transaction, ends: Sequence[_End]) -> list[Finished]:
-    """Runs, attempts and counters of these ends; each as it is now."""
+    """These ends, which concern no other row; each as it is now."""
     if not ends:
         return []
+    _write_run_and_counters(tx, ends)
+    jobs = _end_jobs(tx, [end for end in ends if end.decision.ends_job])
+    return [_finished(end, tx.now, jobs.get(end.live.run.job) or _job_after(end)) for end in ends]
+
+
+def _write_run_and_counters(tx: Transaction, ends: Sequence[_End]) -> None:
     _write_runs(tx, ends)
     _write_counters(tx, [(end.live.job, end.decision.job) for end in ends])
-    return [Finished(decision=end.decision, run=_run_after(end, tx.now), job=_job_after(end)) for end in ends]
+
+
+def _end_jobs(tx: Transaction, ends: Sequence[_End]) -> dict[JobId, Job]:
+    """The jobs that end with these runs, as they are now."""
+    rows = [
+        (job.id, write.status, job.revision)
+        for _, live, decision, _ in ends
+        if (job := live.job) is not None and (write := decision.job) is not None
+    ]
+    if not rows:
+        return {}
+    if tx.execute("end_job", ends=packed(rows)) != len(rows):
+        raise IllegalTransition("a job changed inside the transaction that read it")
+    return live_jobs(tx, [end.live.run.job for end in ends])
+
+
+def _finished(end: _End, now: Micros, job: Job | None) -> Finished:
+    return Finished(decision=end.decision, run=_run_after(end, now), job=job)
 
 
 def _run_after(end: _End, now: Micros) -> Run:
@@ -205,14 +243,15 @@ def _write_counters(tx: Transaction, writes: Sequence[tuple[Job | None, JobWrite
         raise IllegalTransition(f"job {names} changed inside the transaction that read it")
 
 
-def _does_more(write: JobWrite | None) -> bool:
-    """An end does more to its job than count."""
-    return write is not None and (
-        write.problem is not None
-        or write.pause_reason is not None
-        or write.status is not None
-        or (write.sets_next and write.next_fire_at is not None)
-    )
+def _does_more(job: Job | None, write: JobWrite | None, solitary: AbstractSet[JobId]) -> bool:
+    """An end writes more than its run, its job's counters, and the end of a job of which nothing is left."""
+    if job is None or write is None:
+        return False
+    if write.problem is not None or write.pause_reason is not None:
+        return True
+    if write.status is not None:
+        return job.next_fire_at is not None or job.held_from is not None or job.id not in solitary
+    return write.sets_next and write.next_fire_at is not None
 
 
 def _write_more(tx: Transaction, job: Job, write: JobWrite) -> bool:
@@ -223,7 +262,7 @@ def _write_more(tx: Transaction, job: Job, write: JobWrite) -> bool:
         _pause_by_engine(tx, job, write)
     elif write.status is not None:
         tell_unfired(tx, job, SkipReason.MISFIRE, "found after the end of its job")
-        tx.execute("end_job", id=job.id, status=write.status, seen_revision=job.revision)
+        tx.execute("end_job", ends=packed([(job.id, write.status, job.revision)]))
     elif write.sets_next and write.next_fire_at is not None:
         tx.execute(
             "set_next_fire",
@@ -305,7 +344,7 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
         return False
     if int(tx.value("other_scheduled_runs", job=job.id, id="")):
         return False
-    ended = tx.execute("end_job", id=job.id, status=JobStatus.COMPLETED, seen_revision=live.revision)
+    ended = tx.execute("end_job", ends=packed([(job.id, JobStatus.COMPLETED, live.revision)]))
     if ended == 1:
         cancel_rest(tx, live)
     return ended == 1

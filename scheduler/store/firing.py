@@ -14,18 +14,10 @@ from scheduler.model.jobs import Job
 from scheduler.model.runs import Grant, Run, RunId, SkipReason
 from scheduler.rules.planning import Admission, FirePlan, SkippedSpan, Slot, admit
 from scheduler.store.finishing import end_job_if_exhausted
+from scheduler.store.liverows import Standing, occupancy, standings
 from scheduler.store.rows import job_of
 from scheduler.store.skipping import Skip, one_skipped, tell_skipped, tell_skips
-from scheduler.store.starting import (
-    NewRun,
-    Room,
-    Standing,
-    grant_of,
-    insert_runs,
-    make_way,
-    occupancy,
-    standings,
-)
+from scheduler.store.starting import NewRun, Room, grant_of, insert_runs, make_way
 from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant, Fired
 
@@ -138,17 +130,17 @@ def _begun(tx: Transaction, plans: Sequence[FirePlan], news: Sequence[NewRun]) -
     """The skips are told and the runs inserted; a slot that had its run already makes no other."""
     each = list(zip(plans, news, strict=True))
     tell_skips(tx, [Skip(new.job, new.generation, span) for plan, new in each for span in plan.spans])
-    fired: list[Fired] = []
-    for plan, run in zip(plans, insert_runs(tx, news), strict=True):
-        queued = run is not None and run.claim == 0
-        came = Fired(
-            fired=True,
-            grants=() if run is None or queued else (grant_of(run, plan.job),),
-            queued=(run,) if run is not None and queued else (),
-            skips=plan.spans,
-        )
-        fired.append(came)
-    return fired
+    return [_fired(tx, plan, run) for plan, run in zip(plans, insert_runs(tx, news), strict=True)]
+
+
+def _fired(tx: Transaction, plan: FirePlan, run: Run | None) -> Fired:
+    """What the plan came to, whose one run is this; None: there was one already."""
+    if run is None:
+        completed = plan.next_fire_at is None and end_job_if_exhausted(tx, plan.job)
+        return Fired(fired=True, skips=plan.spans, completed=completed)
+    if run.claim == 0:
+        return Fired(fired=True, queued=(run,), skips=plan.spans)
+    return Fired(fired=True, grants=(grant_of(run, plan.job),), skips=plan.spans)
 
 
 def _fire_one(tx: Transaction, who: Claimant, plan: FirePlan, room: Room) -> Fired:

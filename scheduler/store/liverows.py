@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler.model.jobs import Job, JobId
+from scheduler.model.record import record
 from scheduler.model.runs import Run, RunId
+from scheduler.rules.planning import Occupancy
 from scheduler.store.rows import JOB_REVISION, definition_of, job_from, run_from, run_of
 from scheduler.store.transaction import Transaction, packed
 
@@ -32,3 +34,47 @@ def live_jobs(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, Job]:
         for id, _, source in tx.gathered("definitions", ids=packed(missing)):
             decoded[id] = definition_of(id, source)
     return {row[0]: job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None}
+
+
+@record
+class Standing:
+    """A job that is asked for a run: what stands in the way, and what the engine itself may have changed.
+
+    Attributes:
+        claimed: those of the live ones that run or are being recovered: a claim is in force.
+        scheduled: its scheduled runs that are not yet counted in `fires_done`.
+    """
+
+    live: int
+    claimed: int
+    recovering: int
+    queued: int
+    scheduled: int
+    generation: int
+    problem_code: str | None
+
+    def occupancy(self, *, room: bool) -> Occupancy:
+        """The rows that stand in the way, where `room` says whether a claim fits into the limits."""
+        return Occupancy(live=self.live, recovering=self.recovering, queued=self.queued, room=room)
+
+
+def standings(tx: Transaction, jobs: Collection[JobId]) -> dict[JobId, Standing]:
+    """How each of these jobs stands now."""
+    return {
+        JobId(row[0]): Standing(
+            live=row[1],
+            claimed=row[2],
+            recovering=row[3],
+            queued=row[4],
+            scheduled=row[5],
+            generation=row[6],
+            problem_code=row[7],
+        )
+        for row in tx.gathered("occupancy", jobs=packed(list(jobs)))
+    }
+
+
+def occupancy(tx: Transaction, job: JobId, *, room: bool) -> tuple[Occupancy, int]:
+    """What stands in the way of a start of this job now, and its scheduled runs not yet counted."""
+    standing = standings(tx, [job])[job]
+    return standing.occupancy(room=room), standing.scheduled

@@ -11,9 +11,10 @@ from scheduler.model.runs import Run, RunId, RunTrigger
 from scheduler.rules.batch import tally
 from scheduler.rules.planning import Admission, admit
 from scheduler.store.items import item_counts
+from scheduler.store.liverows import occupancy
 from scheduler.store.once import once
 from scheduler.store.rows import job_of
-from scheduler.store.starting import NewRun, Room, grant_of, insert_runs, make_way, occupancy
+from scheduler.store.starting import NewRun, Room, grant_of, insert_runs, make_way
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import Claimant, Started, StartRequest
 

@@ -7,10 +7,10 @@ counted from rows, in the transaction that adds one) and one for the room of the
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job, JobId
+from scheduler.model.jobs import Job
 from scheduler.model.record import record
 from scheduler.model.runs import (
     Grant,
@@ -21,7 +21,6 @@ from scheduler.model.runs import (
     RunTrigger,
     Wish,
 )
-from scheduler.rules.planning import Occupancy
 from scheduler.store.finishing import cancel_unstarted
 from scheduler.store.rows import run_of
 from scheduler.store.transaction import Transaction, packed
@@ -63,50 +62,6 @@ class Room:
             claimed = int(self._tx.value("claimed_in_group", group_name=name))
             self._groups[name] = self._who.groups[name] - claimed
         return self._groups[name]
-
-
-@record
-class Standing:
-    """A job that is asked for a run: what stands in the way, and what the engine itself may have changed.
-
-    Attributes:
-        claimed: those of the live ones that run or are being recovered: a claim is in force.
-        scheduled: its scheduled runs that are not yet counted in `fires_done`.
-    """
-
-    live: int
-    claimed: int
-    recovering: int
-    queued: int
-    scheduled: int
-    generation: int
-    problem_code: str | None
-
-    def occupancy(self, *, room: bool) -> Occupancy:
-        """The rows that stand in the way, where `room` says whether a claim fits into the limits."""
-        return Occupancy(live=self.live, recovering=self.recovering, queued=self.queued, room=room)
-
-
-def standings(tx: Transaction, jobs: Collection[JobId]) -> dict[JobId, Standing]:
-    """How each of these jobs stands now."""
-    return {
-        JobId(row[0]): Standing(
-            live=row[1],
-            claimed=row[2],
-            recovering=row[3],
-            queued=row[4],
-            scheduled=row[5],
-            generation=row[6],
-            problem_code=row[7],
-        )
-        for row in tx.gathered("occupancy", jobs=packed(list(jobs)))
-    }
-
-
-def occupancy(tx: Transaction, job: JobId, *, room: bool) -> tuple[Occupancy, int]:
-    """What stands in the way of a start of this job now, and its scheduled runs not yet counted."""
-    standing = standings(tx, [job])[job]
-    return standing.occupancy(room=room), standing.scheduled
 
 
 @record

@@ -92,8 +92,9 @@ async def test_a_reload_is_one_transaction_with_a_result_each(desk: Desk) -> Non
     results = await desk.store.apply(changes)
 
     assert [type(result).__name__ for result in results] == ["Operated", "Conflict", "Operated"]
-    assert [job.id for job in await desk.store.file_jobs()] == ["a", "c"]
-    assert await desk.store.api_ids() == {"b"}
+    in_force = await desk.store.file_definitions()
+    assert in_force == {JobId(name): ("jobs.toml", make_definition(name).source) for name in ("a", "c")}
+    assert await desk.store.api_ids([JobId(name) for name in ("a", "b", "c")]) == {"b"}
 
 
 # --- change ---

@@ -68,6 +68,34 @@ async def test_fire_times_inside_are_told_as_paused(desk: Desk, clock: FakeClock
     assert await look_and_fire(desk) == [11]
 
 
+async def test_what_several_pauses_held_is_told_in_its_order(desk: Desk, clock: FakeClock) -> None:
+    """I13: one that began and ended at a very slot, one that is over, and one that still holds."""
+    await desk.add(make_definition())
+    for since, until in ((1, 1), (3, 4)):
+        clock.move(START + since * MINUTE - clock.now())
+        await pause_all(desk)
+        clock.move((until - since) * MINUTE)
+        await resume_all(desk)
+    clock.move(MINUTE)
+    look = await desk.store.due(limit=9, late_after=MINUTE, late_limit=9)
+    clock.move(MINUTE)
+    await pause_all(desk)
+    clock.move(MINUTE)
+
+    await desk.edit(make_definition(every=HOUR))
+
+    spans = [((span.since - START) // MINUTE, (span.until - START) // MINUTE) for span in look.paused]
+    assert spans == [(1, 1), (3, 4)]
+    told = [(skip.reason, (skip.first - START) // MINUTE, skip.count) for skip in await desk.skips()]
+    assert told == [
+        ("global_pause", 1, 1),
+        ("edited", 2, 1),
+        ("global_pause", 3, 2),
+        ("edited", 5, 1),
+        ("global_pause", 6, 2),
+    ]
+
+
 async def test_it_outlives_a_restart(desk: Desk, opener: Opener, clock: FakeClock) -> None:
     """Another process finds it, with who and why, and fires nothing."""
     await desk.add(make_definition())

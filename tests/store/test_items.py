@@ -9,7 +9,7 @@ import pytest
 from scheduler.clock import SECOND
 from scheduler.errors import AlreadyRunning, Conflict, Invalid, NotFound
 from scheduler.model.items import BegunItem, ItemCounts, ItemState, freeze
-from scheduler.model.jobs import JobStatus, PauseMode, PauseReason
+from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode, PauseReason
 from scheduler.model.runs import Run, RunReason, RunState
 from scheduler.rules.reconcile import Ending
 from scheduler.store.protocol import Store
@@ -82,10 +82,21 @@ async def make_batch(desk: Desk, items: int | list[Any] = 3, **keys: Any) -> Bat
     batch = {"items": values, **keys.pop("batch", {})}
     await desk.add(make_definition(manual=True, on_crash=keys.pop("on_crash", "resume"), batch=batch, **keys))
     run = (await desk.start()).run
+    await fill(desk, run, values)
+    return Batch(desk, run)
+
+
+async def fill(desk: Desk, run: Run, items: int | list[Any]) -> None:
+    """The list of the run is whole."""
+    values = list(range(items)) if isinstance(items, int) else items
     frozen = tuple(freeze(index, value) for index, value in enumerate(values))
     await desk.store.put_items(ItemSlice(run_id=run.id, claim=run.claim, items=frozen))
     await desk.store.complete_items(run.id, run.claim, len(values))
-    return Batch(desk, run)
+
+
+def numbered(start: str) -> list[str]:
+    """Sixty keys that begin alike, and are too long to be meant by any short one."""
+    return [f"{start}{number:02}{'z' * 60}" for number in range(60)]
 
 
 async def test_items_are_begun_in_the_order_of_the_list(desk: Desk) -> None:
@@ -146,6 +157,34 @@ async def test_a_misspelt_key_gets_the_nearest_one(desk: Desk) -> None:
 
     assert misspelt.value.hint == "did you mean chapter-207?"
     assert foreign.value.hint == f"`schedctl items {batch.run.id}` lists its items"
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "meant"),
+    [
+        ([*numbered("a"), "chapter-1", *numbered("x")], "chapter", "chapter-1"),
+        ([*numbered("a"), "chapter-1", *numbered("x")], "chapter-2", "chapter-1"),
+        (["chapter", *numbered("chapter")], "chapterchapter", "chapter"),
+        ([*numbered("chapter-a"), "chapter-m", *numbered("chapter-n")], "chapter-x", None),
+    ],
+)
+async def test_only_keys_that_stand_near_are_looked_at(
+    desk: Desk, keys: list[str], asked: str, meant: str | None
+) -> None:
+    """Fifty to each side of the key, and of its first half; and none of another run's."""
+    for job in ("a", "z"):
+        await desk.add(make_definition(job, manual=True, batch={"items": [0]}, on_crash="resume"))
+        other = [f"{asked}!{number}" for number in range(60)] + [f"{asked[:-1]}!{n}" for n in range(60)]
+        await fill(desk, (await desk.start(JobId(job))).run, other)
+    batch = await make_batch(desk, keys)
+
+    with pytest.raises(NotFound) as misspelt:
+        await batch.settle(asked, ItemState.DONE)
+
+    expected = (
+        f"`schedctl items {batch.run.id}` lists its items" if meant is None else f"did you mean {meant}?"
+    )
+    assert misspelt.value.hint == expected
 
 
 async def test_a_list_is_not_begun_before_it_is_whole(desk: Desk) -> None:
@@ -554,6 +593,57 @@ async def test_a_fresh_run_is_refused_while_an_earlier_one_is_not_whole(
     assert not isinstance(started, Exception)
 
 
+@pytest.mark.parametrize(
+    ("ending", "work", "state"),
+    [
+        (Ending.ITEMS, [ItemState.DONE, ItemState.UNKNOWN], RunState.PARTIAL),
+        (Ending.FAILED, [ItemState.UNKNOWN], RunState.FAILED),
+        (Ending.CRASHED, [ItemState.UNKNOWN], RunState.CRASHED),
+        (Ending.SHUTDOWN, [ItemState.DONE], RunState.INTERRUPTED),
+        (Ending.CANCELLED, [], RunState.CANCELLED),
+    ],
+)
+async def test_the_newest_run_that_is_not_whole_keeps_a_fresh_one_away(
+    desk: Desk, ending: Ending, work: list[ItemState], state: RunState
+) -> None:
+    """However it ended, with an item in doubt or left; an older one is not named."""
+    batch = await make_batch(desk, 2, on_crash="record")
+    await desk.finish(batch.run, Ending.CANCELLED)
+    request = StartRequest(job_id=JOB, run_id=desk.clock.run_id(), peer=desk.peer, new=True)
+    (started,) = await desk.store.start(desk.who, [request])
+    assert not isinstance(started, Exception)
+    run = started.run
+    await fill(desk, run, 2)
+    await Batch(desk, run).work(*work)
+    if ending is Ending.CRASHED:
+        run = await desk.take(run)
+    assert (await desk.finish(run, ending, retryable=False)).run.state is state
+
+    with pytest.raises(AlreadyRunning) as refused:
+        await desk.start()
+
+    assert refused.value.run_id == run.id
+
+
+async def test_what_is_not_whole_elsewhere_keeps_no_fresh_run_away(desk: Desk) -> None:
+    """Neither a run of another job, nor one of a job that was removed and added again, nor one at work."""
+    batch = await make_batch(desk, 2)
+    await desk.finish(batch.run, Ending.CANCELLED)
+    await desk.remove()
+    for job in (JOB, JobId("other")):
+        await desk.add(make_definition(job, manual=True, batch={"items": [0, 1]}, on_crash="resume"))
+
+    fresh = await desk.start()
+    await fill(desk, fresh.run, 2)
+    behind = await desk.start(overlap=Overlap.QUEUE)
+    await desk.cancel(behind.run)
+    await desk.finish(fresh.run, Ending.CANCELLED)
+
+    assert fresh.grant is not None
+    assert behind.run.state is RunState.QUEUED
+    assert (await desk.start(JobId("other"))).grant is not None
+
+
 async def test_failed_items_alone_do_not_keep_a_fresh_run_away(desk: Desk) -> None:
     """Only what was cut, or is in doubt, may be billed twice by a fresh run."""
     batch = await make_batch(desk, 2)
@@ -642,6 +732,20 @@ async def test_at_the_cap_the_job_is_paused(desk: Desk) -> None:
         await desk.start()
 
 
+async def test_at_the_cap_a_pause_stays_its_operators(desk: Desk) -> None:
+    """I4: a job that was paused meanwhile keeps who and why, and gets the words of the cap beside them."""
+    batch = await make_batch(desk, 2, budget={"per_run": 1.0, "cost_estimate": 1.0})
+    await batch.work(ItemState.DONE)
+    await desk.pause(note="month end")
+
+    assert (await batch.begin()).stop is NoBegin.BUDGET
+
+    pause = (await desk.job()).pause
+    assert pause is not None
+    assert (pause.reason, pause.by, pause.mode) == (PauseReason.OPERATOR, "uid:1000", PauseMode.DRAIN)
+    assert pause.note == "month end; budget.per_run = 1 is reached: 1 spent by this run"
+
+
 async def test_a_day_is_a_day_of_the_jobs_zone(desk: Desk, clock: FakeClock) -> None:
     """The cap of a day is lifted at midnight there, not in UTC."""
     budget = {"per_day": 0.5, "cost_estimate": 0.4}
@@ -657,7 +761,11 @@ async def test_a_day_is_a_day_of_the_jobs_zone(desk: Desk, clock: FakeClock) -> 
 
 
 async def test_pages_of_items(desk: Desk) -> None:
-    """In the order of the list, all of them or those in one state."""
+    """In the order of the list, all of them or those in one state; of this run alone."""
+    await desk.add(make_definition("a", manual=True, batch={"items": [0]}, on_crash="resume"))
+    beside = (await desk.start(JobId("a"))).run
+    await fill(desk, beside, 7)
+    await Batch(desk, beside).work(*[ItemState.DONE] * 7)
     batch = await make_batch(desk, 5)
     await batch.work(ItemState.DONE, ItemState.FAILED, ItemState.DONE)
 
@@ -666,5 +774,6 @@ async def test_pages_of_items(desk: Desk) -> None:
     done = await desk.store.items(batch.run.id, state="done", after=None, limit=1)
     more = await desk.store.items(batch.run.id, state="done", after=(0, done[0].index), limit=9)
 
-    assert [item.key for item in (*first, *rest)] == ["0", "1", "2", "3", "4"]
+    assert [item.key for item in first] == ["0", "1", "2"]
+    assert [item.key for item in rest] == ["3", "4"]
     assert [item.key for item in (*done, *more)] == ["0", "2"]

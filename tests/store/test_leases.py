@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.clock import HOUR, MINUTE, SECOND
+from scheduler.clock import HOUR, MINUTE, SECOND, Micros
 from scheduler.model.jobs import JobId, JobStatus
 from scheduler.model.runs import Progress, RunState, Wish
 from scheduler.rules.reconcile import Ending, Standing
@@ -298,6 +298,23 @@ async def test_an_orderly_stop_resets_the_crash_counters(desk: Desk, clock: Fake
     assert (await desk.job()).crashes == 0
 
 
+async def test_only_the_daemon_before_says_whether_crashes_count(desk: Desk, clock: FakeClock) -> None:
+    """One that died long ago is over where its successor stopped in order."""
+    await desk.store.register(make_owner())
+    await desk.add(make_definition())
+    await desk.crash(await desk.fired())
+    clock.move(HOUR)
+    owner = make_owner()
+    await desk.store.register(owner)
+    assert (await desk.job()).crashes == 1
+    await desk.store.sign_off(owner.id)
+    clock.move(HOUR)
+
+    await desk.store.register(make_owner())
+
+    assert (await desk.job()).crashes == 0
+
+
 async def test_a_crash_pause_outlives_another_boot(desk: Desk, clock: FakeClock) -> None:
     """I4: what crashes paused stays paused, with its evidence, until somebody resumes it."""
     await desk.store.register(make_owner(boot_id="boot-1"))
@@ -324,6 +341,19 @@ async def test_recent_deaths_are_counted(desk: Desk, clock: FakeClock) -> None:
     clock.move(30 * MINUTE)
 
     assert await desk.store.register(make_owner()) == 0
+
+
+@pytest.mark.parametrize(("later", "deaths"), [(10 * MINUTE, 1), (10 * MINUTE - 1, 2)])
+async def test_a_death_is_recent_for_ten_minutes(
+    desk: Desk, clock: FakeClock, later: Micros, deaths: int
+) -> None:
+    """To the microsecond, from the start of the successor on; the one that died last counts in any case."""
+    await desk.store.register(make_owner())
+    clock.move(MINUTE)
+    await desk.store.register(make_owner())
+    clock.move(later)
+
+    assert await desk.store.register(make_owner()) == deaths
 
 
 async def test_runs_cut_by_a_dying_daemon_restart_one_at_a_time_on_wish(desk: Desk, clock: FakeClock) -> None:

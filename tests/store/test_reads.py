@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from scheduler.clock import HOUR, MINUTE
@@ -85,8 +88,8 @@ async def test_removed_jobs_are_left_out(desk: Desk) -> None:
     await desk.remove(JobId("b"), origin=Origin.API)
 
     assert await desk.store.jobs(after=None, limit=9) == []
-    assert await desk.store.file_jobs() == []
-    assert await desk.store.api_ids() == set()
+    assert await desk.store.file_definitions() == {}
+    assert await desk.store.api_ids([JobId("a"), JobId("b")]) == set()
     assert (await desk.store.counts()).jobs == {}
 
 
@@ -159,6 +162,66 @@ async def test_counts_are_of_jobs_by_status_and_unfinished_runs_by_state(desk: D
 
     assert counts.jobs == {"active": 1, "paused": 1}
     assert counts.runs == {"running": 1, "queued": 1}
+
+
+async def test_jobs_are_counted_with_every_change(desk: Desk, clock: FakeClock) -> None:
+    """The kept numbers are those of the rows: added, paused, ended, removed, put back, refused, resumed."""
+
+    async def counts_are(**expected: int) -> None:
+        counted = Counter([str(view.job.status) for view in await desk.store.jobs(after=None, limit=9)])
+        assert (await desk.store.counts()).jobs == counted == expected
+
+    await counts_are()
+    for name in ("a", "b", "c"):
+        await desk.add(make_definition(name))
+    await counts_are(active=3)
+    await desk.pause(JobId("a"))
+    await desk.pause(JobId("b"))
+    await desk.pause(JobId("b"), note="again")
+    await counts_are(active=1, paused=2)
+    await desk.remove(JobId("a"))
+    await desk.remove(JobId("c"))
+    await counts_are(paused=1)
+    await desk.add(make_definition("a"))
+    await desk.add(make_definition("c"))
+    await counts_are(active=1, paused=2)
+    await desk.resume(JobId("b"))
+    await desk.add(make_definition("once", at=clock.now() + MINUTE))
+    await desk.finish(await desk.fired(JobId("once")))
+    await counts_are(active=2, paused=1, completed=1)
+
+
+async def test_jobs_that_tell_somebody_are_found_among_all(desk: Desk) -> None:
+    """In slices, by id; an edit that takes the hook away, or a removal, takes the job out."""
+    hook: dict[str, Any] = {"on_failure": ["notify"]}
+    for name in ("a", "b", "c", "d"):
+        await desk.add(make_definition(name, **(hook if name != "b" else {})))
+
+    async def telling(after: str | None, limit: int) -> list[str]:
+        jobs = await desk.store.telling_jobs(after=None if after is None else JobId(after), limit=limit)
+        return [job.id for job in jobs]
+
+    assert await telling(None, 2) == ["a", "c"]
+    assert await telling("c", 2) == ["d"]
+    await desk.edit(make_definition("a"))
+    await desk.edit(make_definition("b", **hook))
+    await desk.remove(JobId("d"))
+    assert await telling(None, 9) == ["b", "c"]
+
+
+async def test_jobs_of_new_runs_are_told_once_each(desk: Desk) -> None:
+    """Whoever looks through the history goes on where it stopped, and reads no row twice."""
+    for name in ("a", "b"):
+        await desk.add(make_definition(name))
+        for _ in range(2):
+            await desk.finish(await desk.fired(JobId(name)))
+
+    jobs, until = await desk.store.ran_since(0, limit=3)
+    rest, end = await desk.store.ran_since(until, limit=3)
+
+    assert (sorted(jobs), rest) == (["a", "b"], ["b"])
+    assert end == await desk.store.newest_run()
+    assert await desk.store.ran_since(end, limit=3) == ([], end)
 
 
 async def test_claims_in_a_group_are_counted(desk: Desk) -> None:

@@ -103,6 +103,20 @@ async def test_a_claim_looks_at_what_holds_the_jobs_slots(desk: Desk, path: Path
     assert sorted(claimed) == sorted(name for name, *_, takes in BESIDE if takes)
 
 
+@pytest.mark.parametrize("state", ["running", "recovering", "held"])
+async def test_waiting_runs_are_ranked_behind_those_at_work(desk: Desk, path: Path, state: str) -> None:
+    """I2: of two that wait in one batch, only as many go on as the job's slots have room for."""
+    await add(desk, path, "job", overlap="allow", max_running=2)
+    put_run(path, "job", "other", **{**AT_WORK, "state": state})
+    for name in ("first", "second"):
+        put_run(path, "job", name, **DUE)
+    desk.clock.move(HOUR)
+
+    claimed = [grant.run.id for grant in await desk.claim()]
+
+    assert claimed == (["job/first", "job/second"] if state == "held" else ["job/first"])
+
+
 async def test_a_claim_goes_by_priority_then_slot_then_place(desk: Desk, path: Path) -> None:
     """A fire time counts, else since when the run is queued; a limit takes the first, a full group none."""
     for job, columns in (

@@ -28,6 +28,7 @@ OTHER: dict[str, Any] = {
     "priority": 7,
     "enabled": False,
     "overlap": "allow",
+    "ping": {"failure": "https://alerts.example/down"},
 }
 OWN = {"id", "definition_revision", "added_revision", "revision"}
 

@@ -124,9 +124,10 @@ async def test_what_belongs_to_a_pruned_run_goes_in_steps(desk: Desk, path: Path
     assert changed(before, rows_of(path)) == {("items", "b-with-done", seq): None for seq in ("1", "2")}
     await desk.store.clear([RunId("b-with-done"), RunId("a-third")], limit=2)
 
-    assert changed(before, rows_of(path)) == {
-        **{("items", "b-with-done", seq): None for seq in ("1", "2", "3")},
-        **{("pruned", run): None for run in ("b-with-done", "a-third")},
+    gone = {key for key, row in changed(before, rows_of(path)).items() if row is None}
+    assert gone == {
+        *(("items", "b-with-done", seq) for seq in ("1", "2", "3")),
+        *(("pruned", run) for run in ("b-with-done", "a-third")),
     }
 
 

@@ -128,6 +128,46 @@ async def test_a_skip_is_a_row_of_its_own_after_anything_else(desk: Desk, path: 
     }
 
 
+async def test_a_fire_counts_the_scheduled_runs_that_max_runs_counts(desk: Desk, path: Path) -> None:
+    """Each once, while it is on its way, and of this incarnation: where they reach it there is no next slot."""
+    for job, (columns, _) in OTHERS.items():
+        keys = {"max_runs": 2, "overlap": "allow", "max_running": 9}
+        added = (await desk.add(make_definition(job, every=HOUR, **keys))).job
+        put_run(path, job, **{"added_revision": added.added_revision, **columns})
+    added = (
+        await desk.add(make_definition("counted", every=HOUR, overlap="allow", max_runs=2, max_running=9))
+    ).job
+    put_run(path, "counted", state="held", added_revision=added.added_revision, job_counted=1)
+    await desk.add(make_definition("only", every=HOUR, max_runs=1))
+
+    fired = {job: len((await desk.fire(JobId(job))).grants) for job in (*OTHERS, "counted", "only")}
+
+    assert set(fired.values()) == {1}
+    last = {job for job in fired if (await desk.job(JobId(job))).next_fire_at is None}
+    assert last == {"only", *(job for job, (_, completes) in OTHERS.items() if not completes)}
+
+
+async def test_a_clock_that_stepped_back_moves_armed_jobs_slice_by_slice(
+    desk: Desk, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of their ids; each gets a new generation and its next slot from now, as planned for it."""
+    monkeypatch.setattr("scheduler.store.clockwork._SLICE", 1)
+    await add_all(desk)
+    await desk.add(make_definition("aa", manual=True))
+    desk.clock.step(-2 * HOUR)
+    before, slot = rows_of(path), SLOT - 2 * HOUR
+
+    after: str | None = ""
+    steps = []
+    while after is not None:
+        after = await desk.store.rearm(2 * HOUR, after)
+        steps.append((after, changed(before, rows_of(path))))
+        before = rows_of(path)
+
+    moved = {"generation": 1, "next_fire_at": slot, "due_at": slot}
+    assert steps == [*((job, {("jobs", job): moved}) for job in JOBS), (None, {})]
+
+
 # --- FINISH ---
 @pytest.fixture
 async def at_work(desk: Desk, path: Path) -> dict[str, Run]:
@@ -182,6 +222,22 @@ async def test_an_end_is_written_to_run_attempt_and_job(
         },
         ("jobs", "b"): {**job, "fires_done": 1},
     }
+
+
+async def test_a_cancel_of_a_run_that_waits_leaves_its_attempts_alone(
+    desk: Desk, path: Path, at_work: dict[str, Run]
+) -> None:
+    """They ended as they did; only the run is cancelled, and counted."""
+    await desk.finish(at_work["b"], Ending.RETRY_ASKED)
+    desk.clock.move(SECOND)
+    before = rows_of(path)
+
+    await desk.cancel(await desk.run(at_work["b"]))
+
+    told = changed(before, rows_of(path))
+    run = told.pop(("runs", "b")) or {}
+    assert (run["state"], run["finished_at"]) == ("cancelled", desk.clock.now())
+    assert told == {("jobs", "b"): {"fires_done": 1}}
 
 
 async def test_an_end_of_the_job_leaves_nothing_of_a_pause(

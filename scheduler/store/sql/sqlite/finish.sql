@@ -128,7 +128,7 @@ WHERE jobs.id = counted.id
 -- name: end_job
 -- `completed` or `failed`: wins over a pause (I5).
 UPDATE jobs
-SET status       = :status,
+SET status       = ended.status,
     pause_reason = NULL,
     pause_mode   = NULL,
     pause_by     = NULL,
@@ -138,10 +138,16 @@ SET status       = :status,
     held_from    = NULL,
     next_fire_at = NULL,
     due_at       = NULL
-WHERE id = :id
-  AND status IN ('active', 'paused')
-  AND removed_at IS NULL
-  AND revision = :seen_revision;
+FROM (
+    SELECT json_extract(value, '$[0]') AS id,
+           json_extract(value, '$[1]') AS status,
+           json_extract(value, '$[2]') AS seen_revision
+    FROM json_each(:ends)
+) AS ended
+WHERE jobs.id = ended.id
+  AND +jobs.status IN ('active', 'paused')
+  AND jobs.removed_at IS NULL
+  AND jobs.revision = ended.seen_revision;
 
 -- name: add_pause_evidence
 -- A job that is already paused keeps who and why; crashes add their own and take the end date away.
