@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -130,8 +130,8 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     warden = Warden(store.store_id, clock)
     units = make_units(given.state / _UNITS, store.store_id, clock)
     executors = Executors(_surroundings(given, store.store_id, warden), given.spawner, units)
-    wake = _Late()
-    writeback = WriteBack(store, log, metrics, wake=wake)
+    wake, freed = _Late(), _Late()
+    writeback = WriteBack(store, log, metrics, wake=wake, freed=freed)
     recoverer = Recoverer(
         undertaker=units, writeback=writeback, grace_of=grace_of(store), log=log, metrics=metrics
     )
@@ -144,7 +144,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     reattacher = Reattacher(store, claimant, claims, runner, units, log, metrics)
     recoverer.ask_first(reattacher.take_back)
     engine = _make_engine(given, store, claimant, claims, runner, metrics)
-    wake.target = engine.wake
+    wake.target, freed.target = engine.wake, engine.freed
     timer = ApschedulerTimer(clock, engine.wake)
     engine.attach(timer)
     alerting = _make_alerting(given, store)
@@ -229,16 +229,17 @@ def _make_retention_watch(given: Surface, store: Store) -> RetentionWatch:
         given.log,
         runs_per_job=given.settings.runs_per_job,
         age=given.settings.history_age,
-        remove_output=_output_remover(given),
+        remove_outputs=_output_remover(given),
     )
 
 
-def _output_remover(given: Surface) -> Callable[[RunId], Awaitable[None]]:
-    async def remove(run_id: RunId) -> None:
-        with contextlib.suppress(OSError):  # what stays is a file without a run: looked for by `doctor`
-            await asyncio.to_thread(remove_output, given.state / _OUTPUT, run_id)
+def _output_remover(given: Surface) -> Callable[[Sequence[RunId]], Awaitable[None]]:
+    def remove(runs: Sequence[RunId]) -> None:
+        for run_id in runs:
+            with contextlib.suppress(OSError):  # what stays is a file without a run: looked for by `doctor`
+                remove_output(given.state / _OUTPUT, run_id)
 
-    return remove
+    return lambda runs: asyncio.to_thread(remove, runs)
 
 
 class _Late:
@@ -305,6 +306,7 @@ def make_edges(given: Surface, store: Store, parts: Machinery, facts: Callable[[
         tell=operations.tell_change,
         log=given.log,
         refuse=_refusal(parts.claimant),
+        breathe=lambda: given.clock.sleep(0),
     )
     facade = Facade(
         operations=operations,

@@ -150,6 +150,7 @@ class Service:
             )
             self._given.notifier.ready()
             gc.freeze()  # what was imported and wired stays; looking through it held the loop for 50 ms
+            gc.enable()  # the door has it disabled while there is nothing but what stays
             if self._reload_wanted:
                 self.reload()
             await self._until_stopped(essentials)

@@ -150,8 +150,15 @@ Period: TypeAlias = Annotated[Duration, AfterValidator(_period)]
 EnvName: TypeAlias = Annotated[str, AfterValidator(_env_name)]
 
 
+_NO_RETRY: Final = RetryTable()
+_NO_PING: Final = PingTable()
+
+
 class JobTable(BaseModel):
-    """`[jobs.ID]`. Durations are microseconds here; a time without an offset is still naive."""
+    """`[jobs.ID]`. Durations are microseconds here; a time without an offset is still naive.
+
+    Defaults that could be changed come from factories: pydantic copies others deeply, for each job of a file.
+    """
 
     model_config = STRICT
 
@@ -166,8 +173,8 @@ class JobTable(BaseModel):
     shell: Annotated[Prose, AfterValidator(_not_blank)] | None = None
     python: Annotated[str, AfterValidator(_handler)] | None = None
     process: bool = False
-    args: JsonObject = {}
-    env: dict[EnvName, Argument] = {}
+    args: JsonObject = Field(default_factory=dict)
+    env: dict[EnvName, Argument] = Field(default_factory=dict)
     env_file: AbsolutePath | None = None
     cwd: AbsolutePath | None = None
     user: Line | None = None
@@ -175,12 +182,12 @@ class JobTable(BaseModel):
     timeout: Duration | None = None
     stall_timeout: Duration | None = None
     kill_grace: Duration = 10 * SECOND
-    success_exit_codes: list[ExitCode] = [0]
-    complete_exit_codes: list[ExitCode] = []
+    success_exit_codes: list[ExitCode] = Field(default_factory=lambda: [0])
+    complete_exit_codes: list[ExitCode] = Field(default_factory=list)
     overlap: Annotated[Overlap, choice(Overlap)] = Overlap.SKIP
     max_running: CountFromOne = 1
     queue_limit: CountFromOne = 1
-    labels: list[Line] = []
+    labels: list[Line] = Field(default_factory=list)
     group: Line | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     catch_up: Annotated[CatchUp, choice(CatchUp)] = CatchUp.LATEST
@@ -191,7 +198,7 @@ class JobTable(BaseModel):
     start_at: Moment | None = None
     end_at: Moment | None = None
     max_runs: CountFromOne | None = None
-    exclusions: list[Line] = Field(default=[], alias="except")
+    exclusions: list[Line] = Field(default_factory=list, alias="except")
     on_crash: Annotated[OnCrash, choice(OnCrash)] | None = None
     max_crashes: Count = 3
     max_failures: Count = 0
@@ -199,10 +206,10 @@ class JobTable(BaseModel):
     control: bool = False
     isolate: Annotated[Isolate, choice(Isolate)] = Isolate.NONE
     keep_runs: CountFromOne | None = None
-    retry: RetryTable = RetryTable()
+    retry: RetryTable = Field(default_factory=lambda: _NO_RETRY)
     batch: BatchTable | None = None
     budget: BudgetTable | None = None
-    ping: PingTable = PingTable()
+    ping: PingTable = Field(default_factory=lambda: _NO_PING)
     on_failure: HookKey | None = None
     on_recovery: HookKey | None = None
     on_overdue: HookKey | None = None

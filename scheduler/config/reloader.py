@@ -7,17 +7,21 @@ other. A pause is never lifted by it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from scheduler.config.jobdirs import load_job_dirs
 from scheduler.config.reload import Changes, diff
 from scheduler.config.settings import Settings
 from scheduler.errors import Fault, SchedulerError
+from scheduler.model.jobs import JobId
 from scheduler.store.protocol import Store
 from scheduler.store.values import ChangeKind, DefinitionChange, Operated, Peer
 from scheduler.telemetry import Event, Logger
+
+_TOLD_AT_ONCE: Final = 50
+"""Changes that are told before others have their turn on the loop (I15)."""
 
 
 class TellChange(Protocol):
@@ -35,7 +39,11 @@ class Reloaded:
 
 
 class Reloader:
-    """Brings the store into line with the job files."""
+    """Brings the store into line with the job files.
+
+    Args:
+        breathe: lets others have their turn on the loop.
+    """
 
     def __init__(
         self,
@@ -45,12 +53,14 @@ class Reloader:
         tell: TellChange,
         log: Logger,
         refuse: Callable[[], None],
+        breathe: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._settings = settings
         self._tell = tell
         self._log = log
         self._refuse = refuse
+        self._breathe = breathe
         self._one_at_a_time = asyncio.Lock()
         self.faults: tuple[Fault, ...] = ()
 
@@ -66,9 +76,11 @@ class Reloader:
 
     async def _reload(self, peer: Peer) -> Reloaded:
         loaded = await asyncio.to_thread(load_job_dirs, self._settings.jobs, self._settings)
-        live = {job.id: (job.origin_file, job.definition.source) for job in await self._store.file_jobs()}
-        changes = diff(live, loaded, api_ids=await self._store.api_ids())
-        refused = await self._apply(changes.for_store(peer), peer)
+        live = await self._store.file_definitions()
+        new = [JobId(job_id) for file in loaded.files for job_id in file.ids or () if job_id not in live]
+        taken = await self._store.api_ids(new)
+        changes = await asyncio.to_thread(diff, live, loaded, api_ids=taken)
+        refused = await self._apply(await asyncio.to_thread(changes.for_store, peer), peer)
         self.faults = (*changes.faults, *refused)
         for fault in self.faults:
             self._log.error(
@@ -95,7 +107,10 @@ class Reloader:
         if not changes:
             return []
         refused: list[Fault] = []
-        for change, done in zip(changes, await self._store.apply(changes), strict=True):
+        results = await self._store.apply(changes)
+        for number, (change, done) in enumerate(zip(changes, results, strict=True), start=1):
+            if number % _TOLD_AT_ONCE == 0:
+                await self._breathe()
             if isinstance(done, SchedulerError):
                 refused.append(Fault(message=done.message, file=change.origin_file, job=change.job_id))
             else:

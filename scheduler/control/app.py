@@ -126,6 +126,8 @@ def _router(services: Services, closing: asyncio.Event) -> APIRouter:
     router = APIRouter(route_class=StrictRoute, responses=_REFUSALS, dependencies=[Depends(observing)])
     views = Views(services.zone)
     operations, reads, clock = services.operations, services.reads, services.clock
+    # Whoever is asked for most often comes first: a request is compared with each route in turn.
+    DaemonRoutes(services, views).register(router)
     JobRoutes(operations, reads, views, clock).register(router)
     DefinitionRoutes(operations, reads, views, services.parse_definition).register(router)
     RunRoutes(operations, reads, views, clock).register(router)
@@ -133,7 +135,6 @@ def _router(services: Services, closing: asyncio.Event) -> APIRouter:
     PauseRoutes(operations, views, clock).register(router)
     ItemRoutes(operations, reads, views, clock).register(router)
     OutputRoutes(operations, reads, services.outputs, views, closing).register(router)
-    DaemonRoutes(services, views).register(router)
     return router
 
 

@@ -25,6 +25,7 @@ from scheduler.model.runs import RunId
 from scheduler.store.keyed import HEADER
 from scheduler.store.values import Peer
 
+# What routes depend on is async, also where it awaits nothing: FastAPI takes a thread for anything else.
 _JOB_ID: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _LOOK_TIMEOUT: Final = 2.0
 
@@ -78,7 +79,7 @@ async def observing(request: Request) -> None:
     request.app.state.gatekeeper.let_look(request.scope["state"].get(PEER_KEY), what)
 
 
-def _job_id(id: Annotated[str, Path(description="id of a job")]) -> JobId:
+async def _job_id(id: Annotated[str, Path(description="id of a job")]) -> JobId:
     if _JOB_ID.fullmatch(id) is None:
         raise NotFound(
             f"there is no job {printable(id)}",
@@ -87,7 +88,7 @@ def _job_id(id: Annotated[str, Path(description="id of a job")]) -> JobId:
     return JobId(id)
 
 
-def _run_id(id: Annotated[str, Path(description="id of a run")]) -> RunId:
+async def _run_id(id: Annotated[str, Path(description="id of a run")]) -> RunId:
     try:
         return RunId(str(UUID(id)))
     except ValueError:

@@ -129,7 +129,7 @@ def _written(model: type[BaseModel], key: str, kind: str) -> str:
     """The default as the page has to show it."""
     if (model.__name__, key) in _DERIVED:
         return _DERIVED[model.__name__, key]
-    default = keys_of(model)[key].default
+    default = keys_of(model)[key].get_default(call_default_factory=True, validated_data={})
     return "none" if default is None else f"`{_as_toml(default, kind)}`"
 
 
@@ -164,7 +164,7 @@ def test_every_choice_is_named(model: type[BaseModel]) -> None:
     """The words of a closed list stand in the row of its key."""
     missing = []
     for key, cells in told(model).items():
-        default = keys_of(model)[key].default
+        default = keys_of(model)[key].get_default(call_default_factory=True, validated_data={})
         if isinstance(default, StrEnum):
             words = code_words(cells[0])
             missing += [f"{key}: {word}" for word in type(default) if word.value not in words]

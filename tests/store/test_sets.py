@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.support.desk import Desk
 MANY = 12
 
 
-async def many(desk: Desk, clock: FakeClock, count: int = MANY, **definition: object) -> list[FirePlan]:
+async def many(desk: Desk, clock: FakeClock, count: int = MANY, **definition: Any) -> list[FirePlan]:
     """Plans of as many jobs that are due together."""
     names = [JobId(f"job-{number:02}") for number in range(count)]
     for name in names:
