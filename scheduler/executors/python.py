@@ -6,6 +6,7 @@ apart from one that merely failed. The child is the business of `handler_process
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -107,7 +108,7 @@ class PythonExecutor:
 
     def _start_task(self, grant: Grant, hooks: AttemptHooks, handler: Handler, call: Call) -> Execution:
         output = open_output(grant, self._around)
-        context = HandlerContext(call, _channels(hooks, output), self._around.clock)
+        context = HandlerContext(call, _Ends(hooks, output).channels(), self._around.clock)
         return TaskExecution(handler, context, output=output, clock=self._around.clock)
 
 
@@ -122,19 +123,34 @@ class _Prepared:
         return await self._executor.start_with(grant, hooks, self._handler)
 
 
-def _channels(hooks: AttemptHooks, output: Output) -> Channels:
-    relay = HookRelay(hooks)
+class _Ends:
+    """Where a handler's words go; what carries them is made with the first word, as most say none."""
 
-    def tell(fields: Fields) -> None:
+    __slots__ = ("_hooks", "_loop", "_output", "_relay")
+
+    def __init__(self, hooks: AttemptHooks, output: Output) -> None:
+        self._hooks = hooks
+        self._output = output
+        self._loop = asyncio.get_running_loop()
+        self._relay: HookRelay | None = None
+
+    def channels(self) -> Channels:
+        """The ends as the context takes them."""
+        return Channels(tell=self._tell, wish=self._hooks.wish, write=self._write)
+
+    def _tell(self, fields: Fields) -> None:
         report = parse_fields(fields)
         if report is not None:
-            relay.progressed(report)
+            self._carrier().progressed(report)
 
-    def write(line: bytes) -> None:
-        output.write(Stream.STDERR, line)
-        relay.output_seen(len(line))
+    def _write(self, line: bytes) -> None:
+        self._output.write(Stream.STDERR, line)
+        self._carrier().output_seen(len(line))
 
-    return Channels(tell=tell, wish=hooks.wish, write=write)
+    def _carrier(self) -> HookRelay:
+        if self._relay is None:
+            self._relay = HookRelay(self._hooks, self._loop)
+        return self._relay
 
 
 def _call_of(grant: Grant, around: Surroundings) -> Call:

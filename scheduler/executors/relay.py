@@ -13,11 +13,15 @@ from scheduler.telemetry import concealed
 
 
 class HookRelay:
-    """Calls the hooks on the loop it was made on; at most one call waits there, however much is told."""
+    """Calls the hooks on their loop; at most one call waits there, however much is told.
 
-    def __init__(self, hooks: AttemptHooks) -> None:
+    Args:
+        loop: by default the one that it is made on.
+    """
+
+    def __init__(self, hooks: AttemptHooks, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._hooks = hooks
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._waiting = False
         self._size = 0

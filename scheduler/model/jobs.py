@@ -13,7 +13,7 @@ from typing import NewType, TypeAlias
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND, Micros
 from scheduler.model.alerts import Alerts
-from scheduler.model.record import record
+from scheduler.model.record import record, row
 from scheduler.model.triggers import Schedule
 
 JobId = NewType("JobId", str)
@@ -263,7 +263,7 @@ class Pause:
         return f"paused by {self.by} (reason {self.reason}){note}"
 
 
-@record
+@row
 class Job:
     """A job's live row. The column authors are named in `store/sql/sqlite/schema`.
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition, NotFound
 from scheduler.model.jobs import Job, JobId, JobStatus, PauseMode, PauseReason
+from scheduler.model.record import altered
 from scheduler.model.runs import TERMINAL, Run, RunId, RunReason, RunState, SkipReason
 from scheduler.rules.reconcile import (
     Decision,
@@ -183,7 +184,7 @@ def _finished(end: _End, now: Micros, job: Job | None) -> Finished:
 def _run_after(end: _End, now: Micros) -> Run:
     """The row as `finish_run` has left it."""
     verdict, write, run = end.verdict, end.write, end.live.run
-    return replace(
+    return altered(
         run,
         state=write.state,
         reason=write.reason,
@@ -206,7 +207,7 @@ def _job_after(end: _End) -> Job | None:
     job, write = end.live.job, end.decision.job
     if job is None or write is None:
         return job
-    return replace(job, failures=write.failures, crashes=write.crashes, fires_done=write.fires_done)
+    return altered(job, failures=write.failures, crashes=write.crashes, fires_done=write.fires_done)
 
 
 def _write_runs(tx: Transaction, ends: Sequence[_End]) -> None:
