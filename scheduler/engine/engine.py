@@ -1,8 +1,8 @@
 """The tick: what is due fires, what waits is claimed, the next wake-up is set.
 
-The loop clears its event first and reads the store's earliest moment last, so that no wake-up is lost:
-whatever moves that moment after the look has set the event again. A tick works in slices, so that nothing
-else waits long for it. One that raises is told and tried again; it does not end the daemon.
+The loop clears its event before it looks, so that no wake-up is lost: whatever changes after the look has set
+the event again. A tick works in slices, so that nothing else waits long for it. One that raises is told and
+tried again; it does not end the daemon.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ T = TypeVar("T")
 MAX_BATCH: Final = 500
 """Requests in one transaction: bounds the time that the loop and other requests wait for one commit."""
 
+ANSWERS: Final = 50
+"""Callers that are answered in one turn of the loop: all of them go on in the next one."""
+
 _FIRST_WAIT: Final = 20 * MILLISECOND
 _LONGEST_WAIT: Final = SECOND
 _TRANSIENT: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")
@@ -92,6 +95,7 @@ class Writer:
         self._on_trouble = on_trouble
         self._on_commit = on_commit
         self._loop = asyncio.get_running_loop()
+        self._answers: deque[tuple[_Request[Any], object]] = deque()
         self._waiting: deque[_Request[Any]] = deque()
         self._arrived = asyncio.Event()
         self._close_by: Micros | None = None
@@ -137,6 +141,8 @@ class Writer:
         self._close_by = self._clock.monotonic() + patience
         self._arrived.set()
         await self._task
+        while self._answers:
+            self._settle_some()
 
     async def _write(self) -> None:
         try:
@@ -164,12 +170,21 @@ class Writer:
         return True
 
     def _answer(self, results: Sequence[object]) -> None:
-        """The oldest requests, which have just committed, have their answers."""
+        """The oldest requests, which have just committed, have their answers in this turn or the next."""
         if self._troubled:
             self._troubled, self._wait = False, _FIRST_WAIT
             self._on_trouble(None)
-        for result in results:
-            _settle(self._waiting.popleft(), result)
+        is_settling = bool(self._answers)
+        self._answers.extend((self._waiting.popleft(), result) for result in results)
+        if not is_settling:
+            self._settle_some()
+
+    def _settle_some(self) -> None:
+        """The next transaction is under way meanwhile: it waits for no answer."""
+        for _ in range(min(ANSWERS, len(self._answers))):
+            _settle(*self._answers.popleft())
+        if self._answers:
+            self._loop.call_soon(self._settle_some)
 
     async def _wait_out(self, error: sqlite3.Error) -> None:
         """Nothing was written. Who may wait no longer is told; the rest stays in line for another try."""

@@ -117,6 +117,21 @@ async def test_waiting_runs_are_ranked_behind_those_at_work(desk: Desk, path: Pa
     assert claimed == (["job/first", "job/second"] if state == "held" else ["job/first"])
 
 
+@pytest.mark.parametrize(
+    ("state", "full"), [("running", True), ("recovering", True), ("waiting", False), ("held", False)]
+)
+async def test_claims_in_force_fill_the_store(desk: Desk, path: Path, state: str, *, full: bool) -> None:
+    """I2: what runs or is being recovered takes the room of another, what waits or is held does not."""
+    for job in ("other", "job"):
+        await add(desk, path, job)
+    put_run(path, "other", **{**AT_WORK, "state": state, "ready_at": NOW + 1})
+    put_run(path, "job", **RUN)
+    desk.who.max_running = 1
+    desk.clock.move(HOUR)
+
+    assert len(await desk.claim()) == (0 if full else 1)
+
+
 async def test_a_claim_goes_by_priority_then_slot_then_place(desk: Desk, path: Path) -> None:
     """A fire time counts, else since when the run is queued; a limit takes the first, a full group none."""
     for job, columns in (

@@ -94,8 +94,9 @@ async def test_a_resume_lets_go_of_all_that_has_not_ended(crowd: Sheet, wish: st
     write(crowd.path, "UPDATE runs SET wish = :wish", wish=wish)
     crowd.changes()
 
-    await crowd.desk.resume(B)
+    done = await crowd.desk.resume(B)
 
+    assert [run.id for run in done.in_flight] == [f"b-{state}" for state in STATES[:-1]], "oldest first"
     told = crowd.changes()
     assert told.pop(("jobs", "b"))
     freed = {"wish": "run", "under_pause": 0}

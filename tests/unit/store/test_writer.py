@@ -15,7 +15,7 @@ from scheduler.clock import MILLISECOND, SECOND, Micros
 from scheduler.errors import Conflict, SchedulerError, StoreUnavailable
 from scheduler.store.schema import load_queries, prepare
 from scheduler.store.transaction import Transaction
-from scheduler.store.writer import MAX_BATCH, ThreadConnection, Writer
+from scheduler.store.writer import ANSWERS, MAX_BATCH, ThreadConnection, Writer
 from tests.support.clock import FakeClock, settle
 from tests.support.gates import Gate, HeldQueries
 from tests.support.stores import Trouble, dump
@@ -108,6 +108,25 @@ async def keep_trying(clock: FakeClock, duration: Micros) -> None:
                 break
             await asyncio.sleep(0.001)
         await clock.advance(min(clock.nearest() or rest, rest))
+
+
+# --- I15 ---
+async def test_many_answers_are_given_in_turns(desk: Desk) -> None:
+    """I15: of all that one commit answers no more than a few go on in the same turn of the loop."""
+    turns = [0]
+
+    async def ask(number: int) -> None:
+        await desk.submit(desk.note(f"row-{number}"))
+        turns[-1] += 1
+
+    asking = asyncio.gather(*(ask(number) for number in range(3 * ANSWERS)))
+    while not asking.done():
+        turns.append(0)
+        await asyncio.sleep(0)
+
+    assert sum(turns) == 3 * ANSWERS
+    assert max(turns) <= ANSWERS
+    assert len(desk.commits) == 1
 
 
 # --- I10 ---
