@@ -10,6 +10,7 @@ RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
 DOCS    := .venv-docs
 AUDIT   := .venv-audit
+PEERS   := .venv-bench .venv-bench-apscheduler4
 
 PREFIX  ?= /usr/local
 LIBDIR  := $(PREFIX)/lib/schedulerd
@@ -25,10 +26,10 @@ PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults soak mutants lint fix bench man schemas docs audit lock clean install uninstall
+.PHONY: help run test faults soak mutants lint fix bench bench-full man schemas docs audit lock clean install uninstall
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains and stops it
 	@install -d -m 700 var/state
@@ -69,8 +70,14 @@ fix: $(DEV) ## format, and repair what the linter can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(DEV) ## run the benchmarks
-	@for script in benchmarks/*.py; do echo "== $$script" && $(BIN)/python $$script || exit 1; done
+# What it is measured on: BENCH="--folder /mnt/disk"; into the page: BENCH="--write docs/performance.md"
+BENCH ?=
+
+bench: $(DEV) $(addsuffix /.peers,$(PEERS)) ## measure it beside its peers, in ten minutes (docs/performance.md)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-full: $(DEV) $(addsuffix /.peers,$(PEERS)) ## the same with everything, in hours: a million jobs, weeks of history
+	$(BIN)/python -m benchmarks --full $(BENCH)
 
 man: $(RUNTIME) ## write the manual pages of schedctl and schedulerd into build/man, from their help
 	$(BIN)/python scripts/manpages.py
@@ -93,6 +100,14 @@ lock: $(DEV) ## choose the newest allowed versions and write the locks anew
 	    -o requirements-docs.lock pyproject.toml
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra audit -c requirements-dev.lock \
 	    -o requirements-audit.lock pyproject.toml
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile $(LOOSE) -c requirements.lock \
+	    -o requirements-bench.lock requirements-bench.in
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile $(LOOSE) \
+	    -o requirements-bench-apscheduler4.lock requirements-bench-apscheduler4.in
+
+# As [tool.pip-tools.compile] has it for pyproject.toml, which knows build requirements that a list has not.
+LOOSE := --no-config --quiet --upgrade --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
+    --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
 # The environment knows its own path, so it is made where it will be; DESTDIR holds all else, and a copy of it.
 install: ## install the daemon, schedctl, manual pages and the systemd units below PREFIX (docs/systemd.md)
@@ -157,4 +172,11 @@ $(AUDIT)/.audit: requirements-audit.lock
 	$(PYTHON) -m venv --clear $(AUDIT)
 	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
 	    -r requirements-audit.lock
+	@touch $@
+
+# The peers' own environments: what is measured beside us is nothing that we need.
+.venv-%/.peers: requirements-%.lock
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+	    -r requirements-$*.lock
 	@touch $@

@@ -37,7 +37,7 @@ from tests.support.faulty_sqlite import faulty_connections, sqlite_error
 from tests.support.nursery import nursery
 
 _CALLS: Final = {
-    "spawn": ("scheduler.executors.spawn", None, "_start"),
+    "spawn": ("scheduler.executors.spawn", "Spawner", "_start"),
     "ward": ("scheduler.executors.warden", "Warden", "watch"),
     "output": ("scheduler.executors.capture", "OutputWriter", "write"),
     "leftovers": ("scheduler.executors.orphans", "Orphans", "end_leftovers"),

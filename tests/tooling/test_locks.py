@@ -17,6 +17,7 @@ PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 LOCKS = ["requirements.lock", "requirements-dev.lock"]
 SITE = "requirements-docs.lock"
 AUDIT = "requirements-audit.lock"
+PEERS = ["requirements-bench.lock", "requirements-bench-apscheduler4.lock"]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
@@ -68,7 +69,7 @@ def test_a_lock_is_complete_for_every_python(lock: str, requirements: list[str],
     assert not faults
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, SITE, AUDIT])
+@pytest.mark.parametrize("lock", [*LOCKS, SITE, AUDIT, *PEERS])
 def test_a_lock_holds_pins_and_hashes_only(lock: str) -> None:
     """A lock is made of exact versions with sha256 hashes: no option, no address, no path."""
     text = (ROOT / lock).read_text()
