@@ -96,14 +96,11 @@ def _move_of(plan: FirePlan) -> tuple[object, ...]:
 def _plain_start(plan: FirePlan, who: Claimant, standing: Standing, room: Room) -> NewRun | None:
     """The one run that the plan comes to, if that, and at most one record of skips, is all."""
     definition = plan.job.definition
-    if (
-        len(plan.slots) != 1
-        or len(plan.spans) > 1
-        or plan.next_fire_at is None
-        or definition.max_runs is not None
-    ):
+    if len(plan.slots) != 1 or len(plan.spans) > 1 or standing.problem_code is not None:
         return None
-    if standing.problem_code is not None:
+    if (
+        definition.max_runs is not None or plan.next_if_skipped is not None
+    ):  # it may leave no slot, or another
         return None
     seen = standing.occupancy(room=room.fits(definition.group))
     admission = admit(definition.overlap, definition.max_running, definition.queue_limit, seen)

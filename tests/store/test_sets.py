@@ -9,12 +9,12 @@ import pytest
 
 from scheduler.clock import MINUTE, SECOND
 from scheduler.errors import NotFound
-from scheduler.model.jobs import JobId, JobStatus
+from scheduler.model.jobs import JobId, JobStatus, Overlap
 from scheduler.model.runs import Run, RunId, RunState
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Ending, Standing
 from tests.support.builders import make_claimant, make_definition, make_verdict
-from tests.support.clock import FakeClock
+from tests.support.clock import START, FakeClock
 from tests.support.desk import Desk
 
 MANY = 12
@@ -203,3 +203,23 @@ async def test_no_character_of_an_outcome_breaks_a_set(desk: Desk, clock: FakeCl
     assert row.result == '"x\\u0000y"'
     assert row.message == (None if ending is Ending.SUCCEEDED else 'a\ufffdb "c" \u2028 \U0001f600')
     assert finished.run.state is row.state
+
+
+async def test_one_shot_jobs_that_end_together_are_completed(desk: Desk, clock: FakeClock) -> None:
+    """I5: a job with nothing left ends with its run; one with a try or a run by hand ahead does not."""
+    plans = await many(desk, clock, count=4, at=START + MINUTE, retry={"attempts": 1})
+    runs = await granted(desk, plans)
+    await desk.pause(runs[1].job)
+    queued = (await desk.start(runs[3].job, overlap=Overlap.QUEUE)).run
+
+    endings = [Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.FAILED, Ending.SUCCEEDED]
+    finished = await asyncio.gather(
+        *(desk.finish(run, ending) for run, ending in zip(runs, endings, strict=True))
+    )
+
+    jobs = [await desk.job(run.job) for run in runs]
+    assert [job.status for job in jobs] == ["completed", "completed", "active", "completed"]
+    assert [one.job for one in finished] == jobs
+    assert [one.decision.ends_job for one in finished] == [True, True, False, True]
+    assert finished[3].ended == (await desk.run(queued),)
+    assert (await desk.run(queued)).reason == "job_ended"
