@@ -1,10 +1,10 @@
 """Mutation test: breaks the rules, the write-back, the claims and the SQL of the store, one fault at a time.
 
-    python -m scripts.mutants [--jobs N] [--minutes N] [--again] [--left] [--report FILE] [WORD ...]
+    python -m scripts.mutants [--jobs N] [--minutes N] [--again] [--left] [--first] [--report FILE] [WORD ...]
 
-With words, only faults whose name has one of them. Works on a copy of the tree (`trials`). What no test
-notices is printed; scripts/mutants.toml says of which faults that is right, and why. Exit code 1: a survivor
-without a reason, or a reason without a survivor.
+With words, only faults whose name has one of them; of the others stays what came of them before. Works on a
+copy of the tree (`trials`). What no test notices is printed; scripts/mutants.toml says of which faults that
+is right, and why. Exit code 1: a survivor without a reason, or a reason without a survivor.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 REASONS: Final = ROOT / "scripts" / "mutants.toml"
 KEPT: Final = ROOT / "build" / "mutants.json"
-"""What came of each fault, for `--left`."""
+"""What came of each fault when it was last tried."""
 NOTICED: Final = {"killed", "timed out"}
+NOT_RUN: Final = "not run"
 
 
 def report(verdicts: Mapping[str, str], reasons: Mapping[str, str]) -> str:
@@ -44,20 +45,41 @@ def report(verdicts: Mapping[str, str], reasons: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def findings(verdicts: Mapping[str, str], reasons: Mapping[str, str], *, whole: bool) -> Iterator[str]:
-    """What is wrong: a survivor without a reason, a reason without a survivor.
-
-    Args:
-        whole: every fault was looked at, so that a reason for one that is not there is stale.
-    """
+def findings(verdicts: Mapping[str, str], reasons: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong: a survivor without a reason, a reason without a survivor."""
     for name, verdict in verdicts.items():
-        if verdict not in {*NOTICED, "not run"} and name not in reasons:
+        if verdict not in {*NOTICED, NOT_RUN} and name not in reasons:
             yield f"{verdict}: {name}"
     for name in reasons:
         if verdicts.get(name) in NOTICED:
             yield f"has a reason to survive, but was {verdicts[name]}: {name}"
-        elif whole and name not in verdicts:
+        elif name not in verdicts:
             yield f"has a reason to survive, but there is no such mutant: {name}"
+
+
+def merged(new: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """What came of each fault that there is: now, or when it was last tried."""
+    return {
+        name: before.get(name, NOT_RUN) if verdict == NOT_RUN else verdict for name, verdict in new.items()
+    }
+
+
+def is_left(name: str, before: Mapping[str, str], reasons: Mapping[str, str]) -> bool:
+    """No test is known to notice it, and no reason is known why; or it was never tried."""
+    verdict = before.get(name, NOT_RUN)
+    return verdict not in NOTICED and (verdict == NOT_RUN or name not in reasons)
+
+
+def known(path: Path) -> dict[str, str]:
+    """What came of each fault before, as far as that was kept."""
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def given_reasons() -> dict[str, str]:
+    """Which faults may survive, and why."""
+    found: dict[str, str] = tomllib.loads(REASONS.read_text(encoding="utf-8"))["equivalent"]
+    return found
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -69,13 +91,15 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="believe what the last run knew of the tests")
     reach = ROOT / "build" / "mutants-reach.json"
     parser.add_argument("--reach", type=Path, default=reach, help="where it is kept what that was")
-    parser.add_argument("--left", action="store_true", help="only what is not yet killed, as last runs say")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="where it is kept what came of each fault")
+    parser.add_argument("--left", action="store_true", help="only what is neither killed nor explained yet")
+    parser.add_argument("--first", action="store_true", help="a survivor of the first tests meets no others")
     parser.add_argument("--report", type=lambda path: Path(path).absolute(), help="where the table goes")
     return parser.parse_args(arguments)
 
 
 def tried(arguments: list[str]) -> dict[str, str]:
-    """What came of each fault, tried in a copy of the tree."""
+    """What came of each fault that there is, tried in a copy of the tree; of most perhaps "not run"."""
     with tempfile.TemporaryDirectory(prefix="mut") as temporary:
         tree = Path(temporary, "tree")
         for name in ("scheduler", "scripts", "tests", "config"):
@@ -92,17 +116,15 @@ def main() -> int:
     """Tries the faults, tells what is wrong; the exit code is returned."""
     chosen = options(sys.argv[1:])
     chosen.reach.parent.mkdir(parents=True, exist_ok=True)
-    reasons: dict[str, str] = tomllib.loads(REASONS.read_text(encoding="utf-8"))["equivalent"]
-    before: dict[str, str] = json.loads(KEPT.read_text(encoding="utf-8")) if chosen.left else {}
-    words = [name for name, verdict in before.items() if verdict not in NOTICED] if chosen.left else []
-    new = tried([*sys.argv[1:], *words, "--reach", str(chosen.reach)])
-    verdicts = {**before, **new}
-    KEPT.write_text(json.dumps(verdicts, indent=0), encoding="utf-8")
+    reasons, before = given_reasons(), known(chosen.kept)
+    new = tried([*sys.argv[1:], "--reach", str(chosen.reach), "--kept", str(chosen.kept)])
+    verdicts = merged(new, before)
+    chosen.kept.write_text(json.dumps(verdicts, indent=0), encoding="utf-8")
     table = report(verdicts, reasons)
     if chosen.report:
         chosen.report.parent.mkdir(parents=True, exist_ok=True)
         chosen.report.write_text(table, encoding="utf-8")
-    wrong = list(findings(verdicts, reasons, whole=not (chosen.words or chosen.left)))
+    wrong = list(findings(verdicts, reasons))
     print(table, *wrong, sep="\n")
     return 1 if wrong or not verdicts else 0
 

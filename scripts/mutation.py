@@ -219,7 +219,8 @@ class _Sites(ast.NodeVisitor):
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self._names.append(node.name)
                 for part in node.body:
-                    self.visit(part)
+                    if not (isinstance(node, ast.ClassDef) and isinstance(part, ast.AnnAssign)):
+                        self.visit(part)
                 self._names.pop()
             case ast.AnnAssign(value=ast.expr() as value):
                 self.visit(value)

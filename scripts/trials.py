@@ -19,28 +19,34 @@ import signal
 import sys
 import time
 import traceback
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, UserDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import pytest
 
 from scheduler.store import schema
+from scheduler.store.sqlite import SqliteStore
 from scripts import mutation
 from scripts.mutable import MODULES, Mutant, load, numbered, python_mutants, replace_queries, sql_mutants
-from scripts.mutants import options
+from scripts.mutants import NOT_RUN, given_reasons, is_left, known, options
 
 TESTS: Final = ["tests/unit/rules", "tests/unit/store", "tests/store", "tests/races", "tests/engine"]
 TEXT_ONLY: Final = "tests/unit/store/test_authors.py"
 """It reads the text of the SQL, so it would notice a fault that changes nothing."""
+WHOLE_TABLES: Final = "_rows.py::"
+"""They compare whole tables before and after a verb: most faults of a query are noticed by one of them."""
 PROVES_NOTHING: Final = "would prove nothing"
 """How a test fails that takes a clause out of a query, and does not find its text."""
 LONGEST: Final = 3.0
 """Seconds; a test that takes longer is not asked."""
-FIRST: Final = 6.0
+FIRST: Final = 10.0
 """Seconds of tests that each fault meets at first; a survivor meets the others when all have been tried."""
+BUSY: Final = 2.0
+"""A test takes no longer, on a quiet machine, than so many times the CPU time that it needs: what it really
+took, beside others that kept the machine busy, says nothing of that."""
 PATIENCE: Final = 30
 """A test that takes so many times its usual time, and ten seconds at least, is ended: it has noticed."""
 
@@ -59,6 +65,7 @@ class Trials:
         self._failed = False
         self._tests: dict[str, pytest.Item] = {}
         self._took: dict[str, float] = {}
+        self._cost: dict[str, float] = {}
         self._reach: dict[str, set[str]] = defaultdict(set)
         self._killers: dict[str, list[str]] = defaultdict(list)
         self._breadth: dict[str, int] = {}
@@ -83,21 +90,28 @@ class Trials:
         self._tests = {item.nodeid: item for item in session.items if TEXT_ONLY not in item.nodeid}
         gc.freeze()
         self._recall()
-        mutants = [*sql_mutants(), *(mutant for path in MODULES for mutant in python_mutants(path))]
-        wanted = [
-            mutant
-            for mutant in numbered(mutants)
-            if not self._options.words or any(word in mutant.name for word in self._options.words)
-        ]
-        self._say(f"{len(self._tests)} tests in {sum(self._took.values()):.0f} s, {len(wanted)} mutants")
+        mutants = numbered([*sql_mutants(), *(one for path in MODULES for one in python_mutants(path))])
+        wanted = list(self._wanted(mutants))
+        self._say(f"{len(self._tests)} tests in {sum(self._cost.values()):.0f} s, {len(wanted)} mutants")
         self._try_all(wanted, first=True)
-        left = [mutant for mutant in wanted if self.verdicts[mutant.name] == "survived"]
-        self._try_all(left, first=False)
+        if not self._options.first:
+            left = [mutant for mutant in wanted if self.verdicts[mutant.name] == "survived"]
+            self._try_all(left, first=False)
         return True
+
+    def _wanted(self, mutants: Iterable[Mutant]) -> Iterator[Mutant]:
+        """Those to be tried, as the command line says; what came of each is not known yet."""
+        words, before, reasons = self._options.words, known(self._options.kept), given_reasons()
+        for mutant in mutants:
+            self.verdicts[mutant.name] = NOT_RUN
+            named = not words or any(word in mutant.name for word in words)
+            if named and (not self._options.left or is_left(mutant.name, before, reasons)):
+                yield mutant
 
     def _recall(self) -> None:
         """What each test takes and reaches is known, from the last run where no file is another since."""
-        known = json.loads(self._options.reach.read_text()) if self._options.again else {}
+        believed = self._options.again and self._options.reach.exists()
+        known = json.loads(self._options.reach.read_text()) if believed else {}
         files = {test.partition("::")[0] for test in self._tests}
         broken = b"".join(Path(path).read_bytes() for path in MODULES)  # their lines are what is reached
         sums = {file: hashlib.sha256(Path(file).read_bytes() + broken).hexdigest() for file in files}
@@ -111,8 +125,8 @@ class Trials:
                 known.setdefault(file, {"sum": sums[file], "tests": {}})["tests"][test] = seen
             self._options.reach.write_text(json.dumps(known))
         for kept in known.values():
-            for test, (took, units) in kept["tests"].items():
-                self._took[test], self._breadth[test] = took, len(units)
+            for test, (took, cost, units) in kept["tests"].items():
+                self._took[test], self._cost[test], self._breadth[test] = took, cost, len(units)
                 for unit in units:
                     self._reach[unit].add(test)
 
@@ -138,7 +152,9 @@ class Trials:
         for test, following in zip(tests, [*tests[1:], None], strict=False):
             item, after = self._tests[test], self._tests[following] if following else None
             signal.alarm(max(10, int(PATIENCE * self._took.get(test, 10.0))))
+            begun = time.process_time()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            self._cost.setdefault(test, min(self._took[test], BUSY * (time.process_time() - begun)))
             yield test
 
     def _look(self, tests: list[str], folder: Path) -> int:
@@ -154,13 +170,30 @@ class Trials:
                 return super().__getitem__(name)
 
         replace_queries(Noting(schema.load_queries()))
+        really_open = SqliteStore.open
+
+        class NotingOf(UserDict[str, str]):
+            """A test's own queries, which may do more than be looked up."""
+
+            def __init__(self, queries: Mapping[str, str]) -> None:
+                self.data = queries  # type: ignore[assignment] # as it is, not a copy of it
+
+            def __getitem__(self, name: str) -> str:
+                reached.add(name)
+                return self.data[name]
+
+        def open_noting(*args: Any, queries: Mapping[str, str] | None = None, **values: Any) -> Any:
+            own = None if queries is None else NotingOf(queries)
+            return really_open(*args, queries=own, **values)
+
+        SqliteStore.open = open_noting  # type: ignore[method-assign] # in this fork alone
         for path in MODULES:
             tree = mutation.probed(ast.parse(Path(path).read_text(encoding="utf-8")))
             load(path, tree, partial(note, path))
-        seen: dict[str, tuple[float, list[str]]] = {}
+        seen: dict[str, tuple[float, float, list[str]]] = {}
         for test in self._run(tests):
-            units = [] if self._failed or self._took[test] > LONGEST else sorted(reached)
-            seen[test] = (self._took[test], units)
+            units = [] if self._failed or self._cost[test] > LONGEST else sorted(reached)
+            seen[test] = (self._took[test], self._cost[test], units)
             self._failed = False
             reached.clear()
         (folder / "seen").write_text(json.dumps(seen))
@@ -171,12 +204,11 @@ class Trials:
         running: dict[int, tuple[str, Mutant]] = {}
         for number, mutant in enumerate(mutants):
             if _now() > self._until:
-                self.verdicts.setdefault(mutant.name, "not run")
-                continue
+                break
             killers = self._killers[mutant.unit]
             others = self._order(mutant.unit)
             tests = list(dict.fromkeys([*killers[::-1], *others]))
-            times = itertools.accumulate(self._took[test] for test in tests)
+            times = itertools.accumulate(self._cost[test] for test in tests)
             tests = [test for test, sum_ in zip(tests, times, strict=True) if (sum_ <= FIRST) is first]
             name = f"m{number}"
             pid = self._fork(name, partial(self._try, mutant, tests))
@@ -187,14 +219,17 @@ class Trials:
             self._end_one(running)
 
     def _order(self, unit: str) -> list[str]:
-        """First those that have noticed most; then quick ones, or for a query the simplest of each file."""
+        """First those that have noticed most; then quick ones, or for a query the simplest of each file.
+
+        For a query those that compare whole tables come before all others that have noticed as much.
+        """
         if unit.startswith("scheduler/"):
-            return sorted(self._reach[unit], key=lambda test: (-self._kills[test], self._took[test]))
+            return sorted(self._reach[unit], key=lambda test: (-self._kills[test], self._cost[test]))
         places: Counter[str] = Counter()
-        ranks: dict[str, tuple[int, int, float]] = {}
-        for test in sorted(self._reach[unit], key=lambda test: self._breadth[test] * self._took[test]):
-            file = test.partition("::")[0]
-            ranks[test] = (-self._kills[test], places[file], self._breadth[test] * self._took[test])
+        ranks: dict[str, tuple[int, bool, int, float]] = {}
+        for test in sorted(self._reach[unit], key=lambda test: self._breadth[test] * self._cost[test]):
+            file, price = test.partition("::")[0], self._breadth[test] * self._cost[test]
+            ranks[test] = (-self._kills[test], WHOLE_TABLES not in test, places[file], price)
             places[file] += 1
         return sorted(ranks, key=ranks.__getitem__)
 

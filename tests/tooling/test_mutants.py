@@ -130,6 +130,13 @@ def test_a_later_case_belongs_to_the_statement_that_chooses() -> None:
     assert (lines["2 -> 3"], lines["3 -> 4"], lines["4 -> 5"]) == (2, 4, 6)
 
 
+def test_defaults_of_fields_are_left_alone() -> None:
+    """They are the values of a dataclass; what its methods decide is not."""
+    source = "class A:\n    x: bool = True\n    def f(self):\n        y: bool = False\n        return y\n"
+
+    assert [site.change for site in mutation.sites(ast.parse(source), {})] == ["False -> True"]
+
+
 def test_a_probe_tells_each_statement_that_is_reached() -> None:
     """The lines of a branch that is not taken are not told."""
     source = "def f(a):\n    '''Says.'''\n    if a:\n        return 1\n    return 2\n"
@@ -170,14 +177,29 @@ def test_survivors_and_stale_reasons_are_told() -> None:
     }
     reasons = dict.fromkeys(["b", "c", "gone"], "because")
 
-    assert list(mutants.findings(verdicts, reasons, whole=False)) == [
+    assert list(mutants.findings(verdicts, reasons)) == [
         "survived: a",
         "ended with 3: f",
         "has a reason to survive, but was killed: c",
+        "has a reason to survive, but there is no such mutant: gone",
     ]
-    assert list(mutants.findings(verdicts, reasons, whole=True))[3:] == [
-        "has a reason to survive, but there is no such mutant: gone"
-    ]
+
+
+def test_what_was_not_tried_now_is_known_from_before() -> None:
+    """A fault that is no more is forgotten; left is what neither a test nor a reason speaks for."""
+    before = {"a": "killed", "b": "survived", "c": "survived", "gone": "killed", "e": "timed out"}
+
+    verdicts = mutants.merged({"a": "survived", **dict.fromkeys(["b", "c", "d", "e"], "not run")}, before)
+
+    assert verdicts == {
+        "a": "survived",
+        "b": "survived",
+        "c": "survived",
+        "d": "not run",
+        "e": "timed out",
+    }
+    reasons = dict.fromkeys(["b", "d"], "why")
+    assert [name for name in verdicts if mutants.is_left(name, verdicts, reasons)] == ["a", "c", "d"]
 
 
 def test_the_table_counts_each_fault_once() -> None:

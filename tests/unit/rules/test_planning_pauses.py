@@ -137,6 +137,23 @@ def test_pauses_after_the_slot_of_a_delay_hold_nothing() -> None:
     assert (started(plan), told(plan)) == ([], [(MISFIRE, 60, 60, 1)])
 
 
+@pytest.mark.parametrize("policy", ["latest", "skip", "all"])
+def test_a_pause_that_was_over_makes_no_slot_late(policy: str) -> None:
+    """The only slot runs up to `late_after`, whatever `catch_up` and its window say, as without the pause."""
+    over = PauseSpan(since=START - 2 * MINUTE, until=START - MINUTE)
+
+    plan = planned_with([over], 1, catch_up=policy, catch_up_window=0, late_after=1)
+
+    assert (started(plan), told(plan)) == ([1], [])
+
+
+def test_the_only_slot_may_be_held() -> None:
+    """However little late it is found."""
+    plan = planned(1, (0, 1))
+
+    assert (started(plan), told(plan)) == ([], [(GLOBAL, 1, 1, 1)])
+
+
 def test_the_only_slot_outside_is_not_late_by_itself() -> None:
     """One open slot that is barely late runs whatever `catch_up` says, however many the pause held."""
     plan = planned(30, (0, 29), catch_up="skip")

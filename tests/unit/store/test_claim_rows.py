@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND
+from scheduler.model.jobs import JobId, Overlap
 from tests.support.builders import make_definition
 from tests.support.clock import START
 from tests.support.desk import Desk
@@ -92,7 +93,8 @@ async def test_a_claim_looks_at_what_holds_the_jobs_slots(desk: Desk, path: Path
     for number, (name, slots, others, run, _) in enumerate(BESIDE):
         job = f"job-{number:02}"
         names[job] = name
-        await add(desk, path, job, f"max_running = {slots}", overlap="allow", max_running=9)
+        keys: dict[str, Any] = {"overlap": "allow", "max_running": slots} if slots > 1 else {}
+        await add(desk, path, job, **keys)
         for place, other in enumerate(others):
             put_run(path, job, f"other-{place}", **other)
         put_run(path, job, **run)
@@ -162,7 +164,7 @@ async def test_a_claim_goes_by_priority_then_slot_then_place(desk: Desk, path: P
 
 
 async def test_a_pause_of_all_lets_nothing_be_claimed(desk: Desk, path: Path) -> None:
-    """One that is over does."""
+    """One that is over does, and lets a start by hand pass."""
     await add(desk, path, "job")
     put_run(path, "job", **RUN)
     statement = (
@@ -175,6 +177,7 @@ async def test_a_pause_of_all_lets_nothing_be_claimed(desk: Desk, path: Path) ->
     assert await desk.claim() == []
     write(path, "UPDATE global_pauses SET lifted_at = 3")
     assert len(await desk.claim()) == 1
+    assert (await desk.start(JobId("job"), overlap=Overlap.QUEUE)).run.state == "queued"
 
 
 @pytest.mark.parametrize(
@@ -288,6 +291,7 @@ async def test_the_next_moment_is_that_of_what_acts_by_itself(desk: Desk, path: 
     """Strictly after the one that is asked for; under a pause of all, only the end of a pause."""
     acts, columns, run = ACTS[what]
     await add(desk, path, "job", columns)
+    await add(desk, path, "beside")
     put_run(path, "job", **run)
 
     assert await desk.store.next_wake(NOW - 1) == (NOW if acts else None)
@@ -302,3 +306,16 @@ async def test_the_next_moment_is_that_of_what_acts_by_itself(desk: Desk, path: 
     assert await desk.store.next_wake(NOW - 1) == (NOW if "lifts itself" in what else None)
     write(path, "UPDATE global_pauses SET lifted_at = 9")
     assert await desk.store.next_wake(NOW - 2) == (NOW if acts else None)
+
+
+@pytest.mark.parametrize("what", ["a waiting run", "a pause that lifts itself", "a next slot"])
+async def test_the_next_moment_is_the_earliest(desk: Desk, path: Path, what: str) -> None:
+    """Of several that act by themselves, one after the other."""
+    _, columns, run = ACTS[what]
+    for job, later in (("b", 5), ("a", 0), ("c", 9)):
+        await add(desk, path, job, columns.replace(str(NOW), str(NOW + later)))
+        put_run(path, job, **{**run, "ready_at": NOW + later})
+
+    moments = [await desk.store.next_wake(NOW + later) for later in (-1, 0, 5, 9)]
+
+    assert moments == [NOW, NOW + 5, NOW + 9, None]

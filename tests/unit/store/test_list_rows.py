@@ -120,10 +120,11 @@ async def test_a_job_is_shown_with_its_last_and_its_unfinished_runs(jobs: Desk, 
             put_run(path, job, state, state=state, **AT_WORK)
         put_run(path, job, "skip", state="skipped")
 
-    for view in [await jobs.store.job(JobId("b")), (await jobs.store.jobs(after=JobId("a"), limit=1))[0]]:
+    for view in [await jobs.store.job(JobId("b")), *await jobs.store.jobs(after=None, limit=2)]:
+        job = view.job.id
         assert view.last_run is not None
-        assert view.last_run.id == "b/succeeded"
-        assert [run.id for run in view.live_runs] == [f"b/{state}" for state in UNFINISHED]
+        assert view.last_run.id == f"{job}/succeeded"
+        assert [run.id for run in view.live_runs] == [f"{job}/{state}" for state in UNFINISHED]
     assert (await jobs.store.job(JobId("c"))).last_run is None
     assert [run.id for run in await jobs.store.live_runs(JobId("a"))] == [
         f"a/{state}" for state in UNFINISHED
@@ -167,6 +168,18 @@ async def test_a_list_of_runs(
             assert [run.id for run in rest] == expected[limit:]
 
 
+async def test_runs_of_the_only_job_that_has_any(jobs: Desk, path: Path) -> None:
+    """They are found without any others; before the first one the history has no newest row."""
+    assert await jobs.store.newest_run() == 0
+    for number in range(3):
+        put_run(path, "b", str(number), state="failed")
+
+    found = await jobs.store.runs(before=None, limit=9, job=JobId("b"), state="failed")
+
+    assert [run.id for run in found] == ["b/2", "b/1", "b/0"]
+    assert await jobs.store.newest_run() == found[0].seq
+
+
 async def test_attempts_come_in_their_order(jobs: Desk, path: Path) -> None:
     """Of this run alone."""
     statement = (
@@ -188,6 +201,7 @@ async def test_a_fire_time_is_explained_by_the_newest_row_that_has_it(jobs: Desk
         put_run(path, job, "one", state="skipped", fire_time=40)
         put_run(path, job, "over", state="skipped", fire_time=25, fire_time_last=26)
     put_run(path, "c", "later", state="failed", fire_time=10)
+    put_run(path, "c", "long", state="skipped", fire_time=1, fire_time_last=99)
 
     async def explained(fire_time: int) -> str | None:
         run = await jobs.store.run_at(JobId("b"), fire_time)
@@ -205,6 +219,21 @@ async def test_a_fire_time_is_explained_by_the_newest_row_that_has_it(jobs: Desk
         30: "span",
         40: "one",
     }
+
+
+async def test_the_newest_of_very_many_skips_is_found(jobs: Desk, path: Path) -> None:
+    """Those that are nearest before the fire time are looked at."""
+    statement = """
+    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 150)
+    INSERT INTO runs (id, job, trigger, state, solo, added_revision, fire_time)
+    SELECT 'skip-' || n, 'b', 'schedule', 'skipped', 0, 1, n FROM numbers
+    """
+    write(path, statement)
+
+    run = await jobs.store.run_at(JobId("b"), 150)
+
+    assert run is not None
+    assert run.id == "skip-150"
 
 
 async def test_an_audit_has_what_was_done_to_all_jobs(jobs: Desk, path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.model.jobs import Retention
+from scheduler.model.jobs import JobId, Retention
 from scheduler.model.runs import RunId
 from tests.support.builders import make_definition
 from tests.support.desk import Desk
@@ -69,6 +69,18 @@ async def test_by_count_goes_what_ended_beyond_the_newest(desk: Desk, history: H
     found, _ = await desk.store.surplus(Retention(runs_per_job=2, before=None), after="", limit=99)
 
     assert found == GOES
+
+
+async def test_of_named_jobs_goes_what_they_do_not_keep(desk: Desk, history: History) -> None:
+    """By their own number; what others have too much of is not looked at."""
+    for job in ("b", "a"):
+        await desk.edit(make_definition(job, manual=True, keep_runs=2))
+    for name in ("first", "second", "third"):
+        history.run("a", "succeeded", name)
+    kept = Retention(runs_per_job=None, before=None)
+
+    assert await desk.store.surplus_of(kept, [JobId("b")], limit=99) == GOES
+    assert await desk.store.surplus_of(kept, [JobId("b"), JobId("c")], limit=3) == GOES[:3]
 
 
 async def test_by_age_goes_all_that_is_old_but_the_newest_executed_run(desk: Desk, history: History) -> None:

@@ -167,6 +167,20 @@ async def test_a_fire_counts_the_scheduled_runs_that_max_runs_counts(desk: Desk,
     assert last == {"only", *(job for job, (_, completes) in OTHERS.items() if not completes)}
 
 
+async def test_jobs_that_fire_together_are_counted_apart(desk: Desk) -> None:
+    """I2: what stands in the way of one of them is not counted for the others."""
+    await add_all(desk, overlap="allow", max_running=2)
+    for _ in range(2):
+        desk.clock.move(HOUR)
+        fired = await desk.tick()
+        assert [len(one.grants) for one in fired] == [1, 1, 1]
+    desk.clock.move(HOUR)
+
+    fired = await desk.tick()
+
+    assert [[skip.reason for skip in one.skips] for one in fired] == [["overlap"]] * 3
+
+
 async def test_a_clock_that_stepped_back_moves_armed_jobs(
     desk: Desk, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
