@@ -12,6 +12,7 @@ import argparse
 import gc
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,10 @@ def _quick_imports() -> Iterator[None]:
     """
     gc.disable()
     from pydantic import BaseModel  # noqa: PLC0415 - as above
+    from pydantic.warnings import UnsupportedFieldAttributeWarning  # noqa: PLC0415 - as above
 
+    # FastAPI silences it around what it builds itself; what is built later would tell it to our stderr.
+    warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
     BaseModel.model_config["defer_build"] = True
     try:
         yield

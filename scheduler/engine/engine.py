@@ -28,7 +28,7 @@ from scheduler.telemetry import Event, Logger
 SLICE: Final = 500
 """Due jobs, or waiting runs, in one transaction."""
 
-STEP: Final = 50
+STEP: Final = 25
 """Runs that are started before the loop is let go: bounds how long a tick holds it (I15)."""
 
 _LATE: Final[Micros] = MINUTE
@@ -66,6 +66,7 @@ class Engine:
         self._timer: Timer | None = None
         self._stopped = False
         self._something_waits = True
+        self._frees = 0
         self._looked_at = clock.monotonic()
         self._unreadable: set[JobId] = set()
         self._pause_ends = PauseEnds(store, claims, log, self.tell_skipped)
@@ -82,6 +83,7 @@ class Engine:
         Who makes a run wait wakes us when it has committed, so after a look that found none there is none. A
         caller may have been cancelled in between, so a look is not believed for long.
         """
+        self._frees += 1
         if self._something_waits or self._clock.monotonic() - self._looked_at > SECOND:
             self._wanted.set()
 
@@ -206,6 +208,7 @@ class Engine:
         for run_id in expected:
             self._claims.expect(run_id)
         granted: set[RunId] = set()
+        frees = self._frees
         try:
             fired = await self._store.fire(self._claimant, plans)
             for count, (plan, came) in enumerate(zip(plans, fired, strict=True), start=1):
@@ -216,6 +219,8 @@ class Engine:
             for run_id in expected:
                 if run_id not in granted:
                     self._claims.forget(run_id)
+        if self._something_waits and self._frees != frees:
+            self._wanted.set()  # the slot that a run was queued for came free before we had heard of that run
 
     def _take(self, job: Job, fired: Fired) -> set[RunId]:
         """What FIRE did for one job is under way and told; the runs it claimed."""

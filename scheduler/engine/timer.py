@@ -53,6 +53,7 @@ class ApschedulerTimer:
             if self._scheduler.get_job(_WAKE_UP) is not None:
                 self._scheduler.remove_job(_WAKE_UP)
         elif at <= self._clock.now():
+            self._armed = None  # nothing stands for it, should the clock be slewed back to before it
             self._wake()
         else:
             self._scheduler.add_job(

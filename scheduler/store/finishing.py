@@ -70,7 +70,7 @@ def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconc
         decision = decide(verdict, live, tx.now)
         if decision.run is None:
             refused[place] = Finished(decision=decision, run=look.run, job=look.job)
-        elif not _does_more(live.job, decision.job, solitary):
+        elif not _does_more(live.job, decision.job, decision.run, solitary):
             jobs.add(look.run.job)
             ends[place] = _End(verdict, live, decision, decision.run)
     written = dict(zip(ends, _write(tx, list(ends.values())), strict=True))
@@ -244,13 +244,15 @@ def _write_counters(tx: Transaction, writes: Sequence[tuple[Job | None, JobWrite
         raise IllegalTransition(f"job {names} changed inside the transaction that read it")
 
 
-def _does_more(job: Job | None, write: JobWrite | None, solitary: AbstractSet[JobId]) -> bool:
+def _does_more(job: Job | None, write: JobWrite | None, run: RunWrite, solitary: AbstractSet[JobId]) -> bool:
     """An end writes more than its run, its job's counters, and the end of a job of which nothing is left."""
     if job is None or write is None:
         return False
     if write.problem is not None or write.pause_reason is not None:
         return True
     if write.status is not None:
+        if run.state not in TERMINAL:  # what ends the job, and would come again, is cancelled with it
+            return True
         return job.next_fire_at is not None or job.held_from is not None or job.id not in solitary
     return write.sets_next and write.next_fire_at is not None
 

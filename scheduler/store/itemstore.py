@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 
 class _HasVerb(Protocol):
-    async def _verb(self, work: Callable[[Transaction], T], *, patience: Micros | None = ...) -> T: ...
+    async def _verb(
+        self, work: Callable[[Transaction], T], *, patience: Micros | None = ..., ahead: bool = ...
+    ) -> T: ...
 
 
 class SqliteItemVerbs:
@@ -37,7 +39,7 @@ class SqliteItemVerbs:
         return await self._verb(lambda tx: beginning.begin_items(tx, who, requests))
 
     async def end_items(self: _HasVerb, outcomes: Sequence[ItemOutcome]) -> list[bool]:
-        return await self._verb(lambda tx: ending.end_items(tx, outcomes), patience=None)
+        return await self._verb(lambda tx: ending.end_items(tx, outcomes), patience=None, ahead=True)
 
     async def settle_wedged(self: _HasVerb, run_id: RunId) -> list[str]:
         return await self._verb(lambda tx: ending.settle_wedged(tx, run_id))

@@ -174,8 +174,10 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
     def store_id(self) -> str:
         return self._store_id
 
-    async def _verb(self, work: Callable[[Transaction], T], *, patience: Micros | None = PATIENCE) -> T:
-        return await self._writer.submit(work, patience=patience)
+    async def _verb(
+        self, work: Callable[[Transaction], T], *, patience: Micros | None = PATIENCE, ahead: bool = False
+    ) -> T:
+        return await self._writer.submit(work, patience=patience, ahead=ahead)
 
     async def register(self, owner: Owner) -> int:
         return await self._verb(lambda tx: leases.register(tx, owner))
@@ -201,7 +203,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return await self._verb(lambda tx: leases.renew(tx, who, claims))
 
     async def report(self, reports: Sequence[Report]) -> None:
-        await self._verb(lambda tx: leases.report(tx, reports))
+        await self._verb(lambda tx: leases.report(tx, reports), ahead=True)
 
     async def finish(self, verdicts: Sequence[Verdict]) -> list[Finished]:
         finished: list[Finished] = await self._writer.submit_jointly(self._finish, verdicts, patience=None)

@@ -89,7 +89,8 @@ def insert_runs(tx: Transaction, news: Sequence[NewRun]) -> list[Run | None]:
     if not news:
         return []
     rows = [_row_of(new, tx.now) for new in news]
-    tx.execute("insert_run", runs=packed(rows), now=tx.now)
+    if tx.execute("insert_run", runs=packed(rows), now=tx.now) == 0:
+        return [None] * len(news)  # a row of such an id may be there all the same: somebody else's
     places = dict(tx.gathered("inserted_runs", ids=packed([new.id for new in news])))
     runs = [_as_inserted(new, tx.now, places.get(new.id)) for new in news]
     record_attempts(tx, [run for run in runs if run is not None and run.claim > 0])

@@ -8,6 +8,7 @@ durable (I10, I14).
 
 No sleep gathers a batch: what arrives while a commit is under way forms the next one. Requests of one kind
 that can be carried out together (outcomes of runs) are, and before the others: they free what those ask for.
+Only what a run told before its outcome (`ahead`) comes before that; after it, nobody would take it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ T = TypeVar("T")
 MAX_BATCH: Final = 500
 """Requests in one transaction: bounds the time that the loop and other requests wait for one commit."""
 
-ANSWERS: Final = 50
+ANSWERS: Final = 25
 """Callers that are answered in one turn of the loop: all of them go on in the next one."""
 
 _FIRST_WAIT: Final = 20 * MILLISECOND
@@ -67,6 +68,7 @@ class _Request(Generic[T]):
 
     Attributes:
         jointly: the verb that carries out what was `asked` together with others of its kind, if there is one.
+        ahead: it is carried out before those.
     """
 
     work: Callable[[Transaction], T]
@@ -74,6 +76,7 @@ class _Request(Generic[T]):
     give_up_at: Micros | None
     jointly: Jointly | None = None
     asked: object = None
+    ahead: bool = False
 
 
 class Writer:
@@ -103,7 +106,9 @@ class Writer:
         self._wait = _FIRST_WAIT
         self._task = asyncio.create_task(self._write(), name="store-writer")
 
-    async def submit(self, work: Callable[[Transaction], T], *, patience: Micros | None) -> T:
+    async def submit(
+        self, work: Callable[[Transaction], T], *, patience: Micros | None, ahead: bool = False
+    ) -> T:
         """What `work` returned, after its commit.
 
         A cancel of the caller does not take the work back: it commits all the same.
@@ -111,11 +116,12 @@ class Writer:
         Args:
             patience: how long the request may be kept while the store cannot commit; None = for as long
                 as the store is open.
+            ahead: an outcome of its batch, which may have been submitted after it, does not overtake it.
 
         Raises:
             StoreUnavailable: patience ended first; nothing of `work` was or will be written.
         """
-        return await self._put(work, patience)
+        return await self._put(work, patience, ahead=ahead)
 
     async def submit_jointly(self, verb: Jointly, asked: object, *, patience: Micros | None) -> Any:
         """The result of `verb` for what was asked, after its commit; as `submit` for all else."""
@@ -127,12 +133,14 @@ class Writer:
         patience: Micros | None,
         jointly: Jointly | None = None,
         asked: object = None,
+        *,
+        ahead: bool = False,
     ) -> asyncio.Future[T]:
         if self._close_by is not None or self._task.done():
             raise StoreUnavailable("the store is closed")
         give_up_at = None if patience is None else self._clock.monotonic() + patience
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Request(work, answer, give_up_at, jointly, asked))
+        self._waiting.append(_Request(work, answer, give_up_at, jointly, asked, ahead))
         self._arrived.set()
         return answer
 
@@ -228,6 +236,8 @@ def _carried_out(tx: Transaction, batch: Sequence[_Request[Any]]) -> list[object
     for place, request in enumerate(batch):
         if request.jointly is not None:
             kinds[request.jointly].append(place)
+        elif request.ahead:
+            results[place] = _guarded(tx, request.work)
     for verb, places in kinds.items():
         if len(places) == 1:
             results[places[0]] = _guarded(tx, batch[places[0]].work)

@@ -17,7 +17,7 @@ from scheduler.engine.ports import Ended, EndKind
 from scheduler.errors import AlreadyRunning, StoreUnavailable
 from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode
 from scheduler.rules.planning import FirePlan, plan_fire
-from scheduler.store.values import Missed
+from scheduler.store.values import Claimant, Fired, Missed
 from scheduler.telemetry import Event
 from tests.support.builders import make_definition
 from tests.support.clock import START
@@ -148,6 +148,25 @@ async def test_queued_runs_behind_a_full_group_start_all_the_same(tmp_path: Path
         await here.end("first")
         assert len(here.executor.live()) == 2
         assert len(here.executor.live("free")) == 1
+
+
+async def test_slot_that_comes_free_before_the_tick_hears_of_what_waits_for_it(tmp_path: Path) -> None:
+    """I13: a run that FIRE queued starts though the run before it ended between the commit and its answer."""
+    async with bench(tmp_path) as here:
+        await here.desk.add(make_definition(every=HOUR, overlap="queue"))
+        here.engine.wake()
+        await here.pass_time(HOUR)
+        fire = here.store.fire
+
+        async def answered_late(who: Claimant, plans: list[FirePlan]) -> list[Fired]:
+            fired: list[Fired] = await fire(who, plans)
+            await here.end()
+            return fired
+
+        here.store.fire = answered_late
+        await here.pass_time(HOUR)
+        await here.settle()  # what came before was settled inside the tick
+        assert here.fire_times() == [START + HOUR, START + 2 * HOUR]
 
 
 async def test_no_wake_up_is_lost_among_concurrent_operators(tmp_path: Path) -> None:

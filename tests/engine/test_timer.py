@@ -70,6 +70,18 @@ async def test_past_moment_wakes_at_once(made: tuple[ApschedulerTimer, Woken, Sh
     assert woken.times == 1
 
 
+async def test_moment_that_comes_again_wakes_again(made: tuple[ApschedulerTimer, Woken, Shifted]) -> None:
+    """A slew back by less than a step, after the wake-up and before the look, does not lose the moment."""
+    timer, woken, clock = made
+    at = clock.now() - MILLISECOND
+    timer.arm(at)
+    woken.came.clear()
+    clock.shift -= 200 * MILLISECOND
+    timer.arm(at)
+    assert woken.times == 1
+    assert await woken.within(30)
+
+
 async def test_later_word_replaces_the_one_before(made: tuple[ApschedulerTimer, Woken, Shifted]) -> None:
     """There is one wake-up: an earlier moment takes the place of a later one, and None disarms."""
     timer, woken, clock = made

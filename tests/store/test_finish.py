@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.clock import DAY, HOUR, MINUTE, SECOND
 from scheduler.errors import NotFound
-from scheduler.model.jobs import JobStatus, Overlap, PauseMode, PauseReason
+from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode, PauseReason
 from scheduler.model.runs import RunId, RunState
 from scheduler.rules.reconcile import Ending, Standing
 from tests.support.builders import JOB, make_definition, make_verdict
@@ -704,3 +704,18 @@ async def test_a_manual_run_beside_does_not_keep_an_exhausted_job_open(desk: Des
     assert (await desk.job()).status is JobStatus.COMPLETED
     assert (await desk.run(manual)).state is RunState.RUNNING
     assert (await desk.store.job(JOB)).last_run is not None
+
+
+async def test_a_try_that_ends_its_job_among_other_ends_is_not_left_waiting(desk: Desk) -> None:
+    """I13: a run that wants another try, and whose word ends its job, is cancelled with it, as alone."""
+    for name in ("done", "other"):
+        await desk.add(make_definition(name, manual=True))
+    done, other = [(await desk.start(JobId(name))).run for name in ("done", "other")]
+
+    first, _ = await desk.store.finish(
+        [make_verdict(done, Ending.RETRY_ASKED, completed=True), make_verdict(other)]
+    )
+
+    assert first.decision.ends_job
+    assert (await desk.job(JobId("done"))).status is JobStatus.COMPLETED
+    assert (await desk.run(done)).state is RunState.CANCELLED

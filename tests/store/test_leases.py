@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -372,3 +373,24 @@ async def test_runs_cut_by_a_dying_daemon_restart_one_at_a_time_on_wish(desk: De
     await desk.finish(first.run)
     (second,) = await desk.claim()
     assert {first.run.id, second.run.id} == {run.id for run in runs}
+
+
+async def test_what_a_run_told_last_is_on_record_though_its_end_waits_beside_it(
+    desk: Desk, clock: FakeClock
+) -> None:
+    """Ends of one transaction are a set and come first, but no end overtakes the last word of its own run."""
+    for name in ("a", "b"):
+        await desk.add(make_definition(name))
+    first, second = await desk.fired(JobId("a")), await desk.fired(JobId("b"))
+    told = Report(
+        run_id=first.id, claim=1, progress_at=clock.now(), progress=Progress(done=7, total=7), cost=1.5
+    )
+
+    await asyncio.gather(
+        desk.store.report([told]),
+        desk.store.finish([make_verdict(first)]),
+        desk.store.finish([make_verdict(second)]),
+    )
+
+    run = await desk.run(first)
+    assert (run.state, run.progress, run.cost) == (RunState.SUCCEEDED, told.progress, 1.5)

@@ -290,3 +290,15 @@ async def test_the_audit_says_who_started_what(desk: Desk, clock: FakeClock) -> 
     entries = [entry for entry in await desk.store.audit(JOB, before=None, limit=10) if entry.verb == "run"]
 
     assert [(entry.run, entry.at, entry.peer.uid) for entry in entries] == [(run.id, START + HOUR, 1000)]
+
+
+async def test_a_run_id_that_waits_already_is_refused(desk: Desk) -> None:
+    """I1: the row that bears the id is another start's; this one is not told that it was queued."""
+    await desk.add(make_definition("a", manual=True, overlap="queue", queue_limit=3))
+    await desk.start(JobId("a"))
+    waits = desk.start_request(JobId("a"), overlap=Overlap.QUEUE)
+
+    results = await desk.store.start(desk.who, [waits, waits])
+
+    assert [isinstance(result, Started) for result in results] == [True, False]
+    assert isinstance(results[1], Conflict)
