@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition
@@ -19,6 +19,9 @@ from scheduler.store.starting import Room, grant_of, record_attempts
 from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant
 
+_SPARE: Final = 25
+"""Candidates beyond the free slots: some turn out to have none of their own, and should not hide others."""
+
 
 def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list[Run]]:
     """Queued and waiting runs that may start now are running; queued ones that expired are skipped.
@@ -28,9 +31,9 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
     room = Room(tx, who)
     if who.draining or room.left == 0:
         return [], []
-    # No more than fit, or a long queue would be looked through for each slot. Who restarts serially looks
-    # further, past those that have to wait for that.
-    at_most = limit if who.serial else min(limit, room.left)
+    # Not many more than fit, or a long queue would be looked through for each slot. Who restarts serially
+    # looks further, past those that have to wait for that.
+    at_most = limit if who.serial else min(limit, room.left + _SPARE)
     rows = tx.gathered("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=at_most)
     runs = [run_from(values) for values in rows]
     jobs = live_jobs(tx, {run.job for run in runs})

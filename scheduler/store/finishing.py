@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition, NotFound
@@ -48,6 +48,10 @@ _ATTEMPT_STATE = {
 }
 
 
+_LONG_RESULT: Final = 10_000
+"""Characters; hundreds of longer ones would make one text of a set, whose size nobody bounds."""
+
+
 def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconcile) -> list[Finished]:
     """Each verdict reconciled and written. Those that concern no other row are written as one set, first.
 
@@ -63,6 +67,8 @@ def finish(tx: Transaction, verdicts: Sequence[Verdict], decide: Decide = reconc
     for place, verdict in enumerate(verdicts):
         look = looks.get(verdict.run_id)
         if look is None or look.run.items_total is not None or look.run.job in jobs:
+            continue
+        if len(verdict.result or "") > _LONG_RESULT:
             continue
         if _counts_others(look) and look.run.job not in solitary:
             continue

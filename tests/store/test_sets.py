@@ -106,7 +106,8 @@ async def test_ends_that_come_together_are_each_kept(desk: Desk, clock: FakeCloc
     runs = await granted(desk, await many(desk, clock))
     endings = [Ending.SUCCEEDED, Ending.FAILED, Ending.CANCELLED, Ending.SHUTDOWN] * 3
 
-    ends = [desk.finish(run, ending) for run, ending in zip(runs, endings, strict=True)]
+    said = [{"cost": 1 / 3, "result": "1" * size} for size in (1, 20_000, 1) * 4]
+    ends = [desk.finish(run, ending, **more) for run, ending, more in zip(runs, endings, said, strict=True)]
     finished = await asyncio.gather(*ends)
 
     for run, one in zip(runs, finished, strict=True):
