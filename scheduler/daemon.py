@@ -49,14 +49,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parser().parse_args(sys.argv[1:] if argv is None else argv)
     early = EarlySignals() if flags.check else EarlySignals.heard()
     # Imported only now: it takes half a second, in which a SIGHUP would end the process.
-    with _quick_imports():
+    with quick_imports():
         from scheduler.process import live  # noqa: PLC0415
 
     sys.exit(live(flags, early))
 
 
 @contextmanager
-def _quick_imports() -> Iterator[None]:
+def quick_imports() -> Iterator[None]:
     """What is imported inside is there a quarter sooner.
 
     Models are built when they are first used: those of FastAPI's document, hundreds, mostly never. Nothing of
