@@ -117,7 +117,7 @@ def stored_size(directory: Path, granted: Grant) -> int:
     return sum(path.stat().st_size for path in (directory / granted.run.id).iterdir())
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 30.0) -> None:
     """The condition has become true; real processes take real time."""
     deadline = time.monotonic() + seconds
     while not condition():
