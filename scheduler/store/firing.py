@@ -98,9 +98,8 @@ def _plain_start(plan: FirePlan, who: Claimant, standing: Standing, room: Room) 
     definition = plan.job.definition
     if len(plan.slots) != 1 or len(plan.spans) > 1 or standing.problem_code is not None:
         return None
-    if (
-        definition.max_runs is not None or plan.next_if_skipped is not None
-    ):  # it may leave no slot, or another
+    # One with `max_runs` may leave no next slot, and one of a `delay` job another.
+    if definition.max_runs is not None or plan.next_if_skipped is not None:
         return None
     seen = standing.occupancy(room=room.fits(definition.group))
     admission = admit(definition.overlap, definition.max_running, definition.queue_limit, seen)
