@@ -13,6 +13,7 @@ from scheduler.model.jobs import JobId, JobStatus, Overlap
 from scheduler.model.runs import Run, RunId, RunState
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Ending, Standing
+from scheduler.store.values import Report
 from tests.support.builders import make_claimant, make_definition, make_verdict
 from tests.support.clock import START, FakeClock
 from tests.support.desk import Desk
@@ -224,3 +225,16 @@ async def test_one_shot_jobs_that_end_together_are_completed(desk: Desk, clock: 
     assert [one.decision.ends_job for one in finished] == [True, True, False, True]
     assert finished[3].ended == (await desk.run(queued),)
     assert (await desk.run(queued)).reason == "job_ended"
+
+
+async def test_what_a_run_has_cost_keeps_its_digits(desk: Desk, clock: FakeClock) -> None:
+    """A cost that was told in mid-run is told again with the end, to the last digit."""
+    runs = await granted(desk, await many(desk, clock, count=2))
+    await desk.store.report(
+        [Report(run_id=run.id, claim=run.claim, progress_at=clock.now(), cost=1 / 3) for run in runs]
+    )
+
+    finished = await asyncio.gather(*(desk.finish(run) for run in runs))
+
+    assert [one.run.cost for one in finished] == [1 / 3, 1 / 3]
+    assert [one.run for one in finished] == [await desk.run(run) for run in runs]
