@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scheduler.clock import Micros
-from scheduler.model.jobs import Job
-from scheduler.store.rows import JOB_REVISION, Definitions, job_from, pause_span_of
-from scheduler.store.transaction import gathered, packed
+from scheduler.store.liverows import jobs_of
+from scheduler.store.rows import pause_span_of
+from scheduler.store.transaction import Transaction
 from scheduler.store.values import DueLook
 
 
@@ -28,46 +25,23 @@ class Limits:
     late_before: Micros
 
 
-def due_look(
-    db: sqlite3.Connection, queries: Mapping[str, str], known: Definitions, now: Micros, limits: Limits
-) -> DueLook:
+def due_look(tx: Transaction, limits: Limits) -> DueLook:
     """Jobs on time and jobs that are late, earliest first, and what a plan for them has to know."""
-    db.execute(queries["begin_read"])
+    tx.execute("begin_read")
     try:
-        late = gathered(db, queries["due_late"], {"late_before": limits.late_before, "limit": limits.late})
-        on_time = {"now": now, "late_before": limits.late_before, "limit": limits.on_time}
-        jobs = _jobs(db, queries, known, late + gathered(db, queries["due_on_time"], on_time))
+        before = limits.late_before
+        late = tx.gathered("due_late", late_before=before, limit=limits.late)
+        on_time = tx.gathered("due_on_time", now=tx.now, late_before=before, limit=limits.on_time)
+        jobs = tuple(jobs_of(tx, late + on_time, committed=True))
         slots = [job.next_fire_at for job in jobs if job.next_fire_at is not None]
-        spans = db.execute(queries["global_spans"], {"after": min(slots)}).fetchall() if slots else []
+        spans = tx.all("global_spans", after=min(slots)) if slots else []
         return DueLook(
-            now=now,
+            now=tx.now,
             jobs=jobs,
-            paused=tuple(pause_span_of(row, now) for row in spans),
-            pause_over=bool(_value(db, queries["is_pause_over"], now=now)),
-            claimable=bool(_value(db, queries["is_claimable"], now=now)),
-            next_wake=next_wake(db, queries, now),
+            paused=tuple(pause_span_of(row, tx.now) for row in spans),
+            pause_over=bool(tx.value("is_pause_over", now=tx.now)),
+            claimable=bool(tx.value("is_claimable", now=tx.now)),
+            next_wake=tx.value("next_wake", after=tx.now),
         )
     finally:
-        db.execute(queries["end_read"])
-
-
-def next_wake(db: sqlite3.Connection, queries: Mapping[str, str], after: Micros) -> Micros | None:
-    """The earliest moment after `after` at which something could act by itself."""
-    moment: Micros | None = _value(db, queries["next_wake"], after=after)
-    return moment
-
-
-def _value(db: sqlite3.Connection, sql: str, **values: object) -> Any:
-    return db.execute(sql, values).fetchall()[0][0]
-
-
-def _jobs(
-    db: sqlite3.Connection, queries: Mapping[str, str], known: Definitions, rows: Sequence[Sequence[Any]]
-) -> tuple[Job, ...]:
-    """The jobs of these rows, whose definitions are known afterwards."""
-    decoded = {row[0]: known.find(row[0], row[JOB_REVISION]) for row in rows}
-    missing = [id for id, found in decoded.items() if found is None]
-    if missing:
-        for id, revision, source in gathered(db, queries["definitions"], {"ids": packed(missing)}):
-            decoded[id] = known.learn(id, revision, source)
-    return tuple(job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None)
+        tx.execute("end_read")

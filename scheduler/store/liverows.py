@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.record import record
@@ -27,13 +28,22 @@ def live_runs(tx: Transaction, ids: Collection[str]) -> dict[str, Run]:
 
 def live_jobs(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, Job]:
     """The rows of those of these jobs that ever were, tombstones too."""
-    rows = tx.gathered("live_jobs", ids=packed(list(ids)))
+    return {job.id: job for job in jobs_of(tx, tx.gathered("live_jobs", ids=packed(list(ids))))}
+
+
+def jobs_of(tx: Transaction, rows: Sequence[Sequence[Any]], *, committed: bool = False) -> list[Job]:
+    """The jobs of these rows of `JOB_COLUMNS`.
+
+    Args:
+        committed: what is read is durable, so its definitions are learnt; see `Definitions`.
+    """
     decoded = {row[0]: tx.definitions.find(row[0], row[JOB_REVISION]) for row in rows}
     missing = [id for id, found in decoded.items() if found is None]
     if missing:
-        for id, _, source in tx.gathered("definitions", ids=packed(missing)):
-            decoded[id] = definition_of(id, source)
-    return {row[0]: job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None}
+        for id, revision, source in tx.gathered("definitions", ids=packed(missing)):
+            learn = tx.definitions.learn
+            decoded[id] = learn(id, revision, source) if committed else definition_of(id, source)
+    return [job_from(row, found) for row in rows if (found := decoded[row[0]]) is not None]
 
 
 @record

@@ -163,14 +163,8 @@ def _picker(columns: tuple[str, ...], keys: tuple[str, ...]) -> itemgetter[Any]:
 
 def pause_of(row: Row) -> Pause:
     """The pause of all jobs."""
-    return Pause(
-        reason=PauseReason.OPERATOR,
-        mode=PauseMode(row["mode"]),
-        by=row["by"],
-        note=row["note"],
-        since=row["since"],
-        until=row["until"],
-    )
+    said = (row["mode"], row["by"], row["note"], row["since"], row["until"])
+    return _pause(PauseReason.OPERATOR, *said)
 
 
 def pause_span_of(row: Row, now: Micros) -> PauseSpan:

@@ -35,7 +35,7 @@ from scheduler.store import (
     pruning,
     settling,
 )
-from scheduler.store.dues import Limits, due_look, next_wake
+from scheduler.store.dues import Limits, due_look
 from scheduler.store.finishing import Decide
 from scheduler.store.integrity import Unchecked, mark_closed, mark_open
 from scheduler.store.itemstore import SqliteItemVerbs
@@ -188,7 +188,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
     async def due(self, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
         now, names, known = self._clock.now(), self._queries, self._definitions
         limits = Limits(on_time=limit, late=late_limit, late_before=now - late_after)
-        return await self._read(lambda db: due_look(db, names, known, now, limits))
+        return await self._read(lambda db: due_look(Transaction(db, names, now, known), limits))
 
     async def fire(self, who: Claimant, plans: Sequence[FirePlan]) -> list[Fired]:
         return await self._verb(lambda tx: firing.fire(tx, who, plans))
@@ -227,7 +227,8 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         await self._verb(lambda tx: leases.leave(tx, who, claims))
 
     async def next_wake(self, after: Micros) -> Micros | None:
-        return await self._read(lambda db: next_wake(db, self._queries, after))
+        moment: Micros | None = (await self._one("next_wake", after=after))[0]
+        return moment
 
     async def surplus(
         self, kept: Retention, *, after: str, limit: int

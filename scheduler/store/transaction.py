@@ -74,7 +74,8 @@ class Transaction:
 
     def gathered(self, name: str, /, **values: object) -> list[list[Any]]:
         """All rows of a query that gathers them into one JSON array."""
-        return gathered(self._db, self._queries[name], values)
+        rows: list[list[Any]] = orjson.loads(self.value(name, **values))
+        return rows
 
     def value(self, name: str, /, **values: object) -> Any:
         """The first column of the first row, or None."""
@@ -146,12 +147,6 @@ def _without_nul(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return [_without_nul(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def gathered(db: sqlite3.Connection, sql: str, values: Mapping[str, object]) -> list[list[Any]]:
-    """The rows of a query that gathers them into one JSON array."""
-    rows: list[list[Any]] = orjson.loads(db.execute(sql, values).fetchall()[0][0])
-    return rows
 
 
 def as_ours(error: Exception) -> SchedulerError:
