@@ -63,7 +63,6 @@ ALLOWED: Final = {
     "count_runs": _UNFINISHED,
     "forget_owners": _UNFINISHED,
     "lift_all_wishes": _UNFINISHED,
-    "next_wake": _UNFINISHED,
     "recovering_runs": _UNFINISHED,
     "release_all_held": _UNFINISHED,
     "renew_claims": _UNFINISHED,

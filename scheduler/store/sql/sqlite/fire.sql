@@ -37,7 +37,7 @@ FROM (
 -- name: is_claimable
 -- Whether some run waits for a claim and may perhaps have it now.
 SELECT EXISTS (SELECT 1 FROM runs WHERE state = 'queued')
-    OR EXISTS (SELECT 1 FROM runs WHERE state = 'waiting' AND ready_at <= :now);
+    OR EXISTS (SELECT 1 FROM runs INDEXED BY runs_waiting WHERE state = 'waiting' AND ready_at <= :now);
 
 -- name: move_job
 -- FIRE: the jobs move to their next slots, each if it is still exactly as it was planned from.
@@ -319,7 +319,7 @@ SELECT min(moment) FROM (
       AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
     UNION ALL
     SELECT min(runs.ready_at)
-    FROM runs JOIN jobs ON jobs.id = runs.job
+    FROM runs INDEXED BY runs_waiting JOIN jobs ON jobs.id = runs.job
     WHERE runs.state = 'waiting'
       AND runs.ready_at > :after
       AND runs.wish = 'run'

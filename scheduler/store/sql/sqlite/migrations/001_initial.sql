@@ -140,7 +140,6 @@ CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_ti
 -- I2: the backstop; the rule itself is judged by counting rows.
 CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
-CREATE INDEX runs_queued ON runs (queued_at) WHERE state = 'queued';
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
 CREATE INDEX runs_history ON runs (job, seq);
 -- Which skip stands for a fire time.
