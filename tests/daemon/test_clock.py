@@ -45,7 +45,7 @@ def test_wall_clock_that_is_set_by_an_hour(hours: int) -> None:
         LD_PRELOAD=str(_LIBRARY),
         FAKETIME_TIMESTAMP_FILE=str(daemon.path("clock")),
         FAKETIME_DONT_FAKE_MONOTONIC="1",
-        FAKETIME_CACHE_DURATION="1",  # read anew at each call, the file gives threads beside each other wrong times
+        FAKETIME_CACHE_DURATION="1",  # read at each call, it gives threads beside each other wrong times
     )
     with daemon:
         live = daemon.run("live")
@@ -73,7 +73,7 @@ def test_wall_clock_that_is_set_by_an_hour(hours: int) -> None:
 
 
 def _succeeded(daemon: Daemon, since: datetime | None = None) -> list[dict[str, Any]]:
-    """Of these the ones that began by the clock of that moment: a claim may commit after a step it preceded."""
+    """Those that began by the clock of that moment: a claim may commit after a step that it preceded."""
     return [
         row
         for row in daemon.runs("each-second")

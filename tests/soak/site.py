@@ -125,7 +125,7 @@ class Site:
                 "LD_PRELOAD": str(_LIBRARY),
                 "FAKETIME_TIMESTAMP_FILE": str(self.daemon.path("clock")),
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_CACHE_DURATION": "1",
             }
         self.disk = self._mount()
         if self.disk is not None:
