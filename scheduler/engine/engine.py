@@ -25,8 +25,8 @@ from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
 
-SLICE: Final = 500
-"""Due jobs, or waiting runs, in one transaction."""
+SLICE: Final = 100
+"""Due jobs, or waiting runs, in one transaction: more of them at once cost more each, and hold others longer."""
 
 STEP: Final = 25
 """Runs that are started before the loop is let go: bounds how long a tick holds it (I15)."""

@@ -8,7 +8,6 @@ run past it, it is cut and told to list again.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ _GATHER: Final[Micros] = 10 * MILLISECOND
 """Followers that were woken are let sleep so long: each wake-up costs the loop more than a telling does."""
 
 _Told: TypeAlias = tuple[Micros, Event, Mapping[str, object]]
-"""What becomes an `Entry` when it is read; its number is its place."""
+"""What becomes an `Entry` when it is read."""
 
 
 class Entry(NamedTuple):
@@ -75,7 +74,8 @@ class EventRing:
     def __init__(self, instance: str, clock: Clock, size: int = SIZE) -> None:
         self.instance = instance
         self._clock = clock
-        self._told: deque[_Told] = deque(maxlen=size)
+        self._size = size
+        self._told: dict[int, _Told] = {}
         self._count = 0
         # Re-entrant: a destructor that tells may interrupt the telling of the same thread.
         self._one_at_a_time = RLock()
@@ -104,8 +104,9 @@ class EventRing:
         """The transition is known to followers. May be called from any thread."""
         told = (self._clock.now(), event, fields)
         with self._one_at_a_time:
-            self._told.append(told)
-            self._count += 1
+            self._count = number = self._count + 1
+            self._told[number] = told
+            self._told.pop(number - self._size, None)
             wakes = self.followers > 0 and not self._is_waking
             self._is_waking = self._is_waking or wakes
         if not wakes:
@@ -188,14 +189,17 @@ class EventRing:
                 await self._news.wait()
 
     def _oldest(self) -> int:
-        return self._count - len(self._told) + 1
+        return max(0, self._count - self._size) + 1
 
     def _before_last(self, number: int, wants: Callable[[Event, Mapping[str, object]], bool]) -> int:
         """The position before the last so many wanted entries."""
         with self._one_at_a_time:
-            newest_first = zip(range(self._count, 0, -1), reversed(self._told), strict=False)
-            found = islice((place for place, (_, event, said) in newest_first if wants(event, said)), number)
-            return min((place - 1 for place in found), default=self._count)
+            entries = map(self._entry, range(self._count, self._oldest() - 1, -1))
+            found = islice((entry for entry in entries if wants(entry.event, entry.fields)), number)
+            return min((entry.number - 1 for entry in found), default=self._count)
+
+    def _entry(self, number: int) -> Entry:
+        return Entry(number, *self._told[number])
 
     def _position_of(self, after: str) -> int | None:
         instance, _, number = after.rpartition("-")
@@ -209,15 +213,13 @@ class EventRing:
     ) -> tuple[list[Entry], int]:
         """What is wanted of a bounded chunk after `position`, and the position at its end."""
         with self._one_at_a_time:
-            skip = max(0, len(self._told) - (self._count - position))
-            first = self._oldest() + skip
-            chunk = list(islice(self._told, skip, skip + _CHUNK))
+            first = max(position + 1, self._oldest())
+            end = min(first + _CHUNK, self._count + 1)
+            told = [(number, self._told[number]) for number in range(first, end)]
         wanted = [
-            Entry(number, at, event, fields)
-            for number, (at, event, fields) in enumerate(chunk, first)
-            if wants(event, fields)
+            Entry(number, at, event, fields) for number, (at, event, fields) in told if wants(event, fields)
         ]
-        return wanted, first + len(chunk) - 1 if chunk else position
+        return wanted, end - 1
 
 
 class Tee:
