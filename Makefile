@@ -26,7 +26,7 @@ PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults soak mutants lint fix bench bench-full man schemas docs audit lock clean install uninstall
+.PHONY: help run test coverage faults soak mutants lint fix bench bench-full man schemas docs audit lock clean install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,14 +35,15 @@ run: $(RUNTIME) ## start the daemon on config/ in the foreground; Ctrl-C drains 
 	@install -d -m 700 var/state
 	$(BIN)/schedulerd --config config/scheduler.toml --state ./var/state --socket ./var/control.sock
 
-# Tests that work in their own process show what of the code is reached; to measure the others would cost minutes.
-MEASURED := $(addprefix tests/,unit store engine control cli)
 # One worker more than cores: tests of real processes wait most of their time.
 PARALLEL ?= -n $(shell echo $$(( 1 + $$(nproc) ))) --maxprocesses 8 --dist worksteal
 
-test: lint ## check format, lint, types and import contracts, then run all tests with coverage
-	$(BIN)/pytest $(PARALLEL) $(MEASURED) --cov
-	$(BIN)/pytest $(PARALLEL) $(addprefix --ignore=,$(MEASURED))
+test: lint ## check format, lint, types and import contracts, then run all tests
+	$(BIN)/pytest $(PARALLEL)
+
+# Tests that work in their own process show what of the code is reached; to measure the others would cost minutes.
+coverage: $(DEV) ## tell what the tests reach that work in their own process
+	$(BIN)/pytest $(PARALLEL) $(addprefix tests/,unit store engine control cli) --cov
 
 faults: $(DEV) ## try every fault and death at every point, in all combinations (half an hour)
 	SCHEDULERD_FAULTS=all $(BIN)/pytest $(PARALLEL) tests/faults

@@ -153,7 +153,8 @@ _KILLER = """
 every = "1h"
 on_crash = "retry"
 max_crashes = 2
-shell = "echo x >> '{here}/kills'; kill -9 $(cat '{here}/daemon.pid'); sleep 60"
+shell = "while [ ! -e '{here}/armed' ]; do sleep 0.02; done; \
+    echo x >> '{here}/kills'; kill -9 $(cat '{here}/daemon.pid'); sleep 60"
 kill_grace = "100ms"
 
 [jobs.beside]
@@ -190,6 +191,7 @@ def test_job_that_kills_the_daemon_is_paused_with_evidence() -> None:
     with Daemon(_KILLER) as daemon:
         daemon.path("daemon.pid").write_text(str(daemon.pid))
         run = daemon.run("killer")
+        daemon.open_gate("armed")  # not before the answer is here
         daemon.exit_code()
         deaths = 1 + _kill_after_kill(daemon, most=4)
         job = daemon.job("killer")
@@ -207,6 +209,7 @@ def test_job_beside_one_that_kills_the_daemon_is_not_punished() -> None:
         beside = daemon.run("beside")
         daemon.told("run_started", run_id=beside)
         daemon.run("killer")
+        daemon.open_gate("armed")
         daemon.exit_code()
         deaths = 1
         while not _is_parked(daemon):

@@ -140,6 +140,8 @@ def _made_sensible(case: Case[Any], mode: GenerationMode) -> None:
         query["follow"] = "false"
     if mode is GenerationMode.POSITIVE:
         query.pop("cursor", None)
+        if case.path in STREAMS:
+            query.pop("after", None)
         if isinstance(case.body, dict) and case.path.endswith("/pause"):
             case.body.pop("until", None)
         if "Idempotency-Key" in (case.headers or {}):
