@@ -135,7 +135,7 @@ def is_alive(pid: int) -> bool:
 
 
 def open_descriptors() -> set[int]:
-    """The descriptors of this process; one of them is that of this look."""
+    """The descriptors of this process, with that of this look; one of an earlier test may be about to go."""
     return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
 
 

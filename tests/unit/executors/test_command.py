@@ -320,7 +320,7 @@ async def test_refused_start_leaves_no_descriptor(executor: CommandExecutor, tmp
     for _ in range(5):
         await refusal(executor, command(str(script)))
 
-    assert len(open_descriptors()) == before
+    assert len(open_descriptors()) <= before
 
 
 async def test_env_file_values_reach_the_command_and_the_mask(tmp_path: Path, spawner: Spawner) -> None:

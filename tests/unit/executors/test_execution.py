@@ -69,7 +69,7 @@ async def test_attempt_that_cannot_be_watched_is_not_left_running(
 
     left = Belonging(store_id=STORE, run_id=granted.run.id, claim=1)
     await until(lambda: not left.processes())
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 async def test_output_waits_for_a_thread_that_reads_it(

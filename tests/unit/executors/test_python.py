@@ -609,4 +609,4 @@ async def test_finished_attempts_leave_no_descriptor(executors: Executors, modul
     for _ in range(3):
         await finish(await executors.start(grant(handler(spec)), Told()))
 
-    await until(lambda: len(open_descriptors()) == before)
+    await until(lambda: len(open_descriptors()) <= before)
