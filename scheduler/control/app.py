@@ -22,8 +22,9 @@ from scheduler.control.limits import Limits
 from scheduler.control.models import Fault, Problem
 from scheduler.control.peer import Gatekeeper
 from scheduler.control.ports import Operations, Outputs, ParseDefinition
+from scheduler.control.probe import Probe
 from scheduler.control.requests import Nothing
-from scheduler.control.routes_daemon import DaemonRoutes
+from scheduler.control.routes_daemon import DaemonRoutes, trouble_of
 from scheduler.control.routes_definitions import DefinitionRoutes
 from scheduler.control.routes_events import EventRoutes
 from scheduler.control.routes_items import ItemRoutes
@@ -73,7 +74,10 @@ class ControlApp:
         self._ring = services.ring
         self._api = _api(services, self._closing)
         body_limit = (limits or Limits()).body
-        self._intake = Intake(self._api, services.clock, body_limit)
+        probed = Probe(
+            self._api, services.gatekeeper, lambda: trouble_of(services.operations.status()) is None
+        )
+        self._intake = Intake(probed, services.clock, body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""

@@ -8,6 +8,7 @@ was received whole is carried out, whether its client waits for the answer or no
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -26,6 +27,51 @@ PEER_KEY = "peer"
 """Where a request's scope has the credentials of its peer, below `state`."""
 
 
+class Patience:
+    """How long is waited for something that is waited for again and again.
+
+    A timer that is set while one stands that ends sooner is not made: that one, when it ends, looks how long
+    there still is. A client that asks often costs a timer for each time limit, not one for each request.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
+        self._loop = loop
+        self._over = over
+        self._until: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def last(self, duration: Micros) -> None:
+        """`over` is called once, in `duration` from now, unless this is called again or `end` before."""
+        self._until = self._loop.time() + seconds(duration)
+        if self._timer is None or self._timer.when() > self._until:
+            self._set(self._until)
+
+    def end(self) -> None:
+        """Nothing is waited for."""
+        self._until = None
+
+    def drop(self) -> None:
+        """Nothing will be waited for again: no timer keeps its owner in memory."""
+        self._until = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        until, self._timer = self._until, None
+        if until is None:
+            return
+        if until > self._loop.time():
+            self._set(until)
+            return
+        self._until = None
+        self._over()
+
+
 class ControlConnection(HttpToolsProtocol):
     """A client's connection. Quiet: it owes us a request, or the rest of one. Busy: we owe it an answer."""
 
@@ -33,7 +79,7 @@ class ControlConnection(HttpToolsProtocol):
         super().__init__(config=config, server_state=state, app_state={})
         self._limits = limits
         self._roster = roster
-        self._reading: asyncio.TimerHandle | None = None
+        self._reading = Patience(self.loop, self._too_slow)
         self._writing: asyncio.TimerHandle | None = None
         self._in_request = False
         self._in_head = False
@@ -68,7 +114,7 @@ class ControlConnection(HttpToolsProtocol):
         self._become_quiet(self._limits.head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._read_within(None)
+        self._reading.drop()
         self._write_within(None)
         super().connection_lost(exc)
         self._roster.closed(self)
@@ -99,18 +145,18 @@ class ControlConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_request = self._in_head = True
-        self._read_within(self._limits.head_timeout)
+        self._reading.last(self._limits.head_timeout)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
-        self._read_within(self._limits.body_timeout)
+        self._reading.last(self._limits.body_timeout)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_request = False
         if self.is_busy:
-            self._read_within(None)
+            self._reading.end()
             self._roster.became_busy(self)
         else:
             self._become_quiet(self._limits.idle_timeout)
@@ -145,13 +191,8 @@ class ControlConnection(HttpToolsProtocol):
 
     # --- time limits ---
     def _become_quiet(self, patience: Micros) -> None:
-        self._read_within(patience)
+        self._reading.last(patience)
         self._roster.became_quiet(self)
-
-    def _read_within(self, patience: Micros | None) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-        self._reading = None if patience is None else self.loop.call_later(seconds(patience), self._too_slow)
 
     def _write_within(self, patience: Micros | None) -> None:
         if self._writing is not None:
@@ -168,14 +209,13 @@ class ControlConnection(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """What was written is taken within the write timeout, or dropped; `close` alone waits for ever."""
-        self._read_within(None)
+        self._reading.end()
         if self.transport.get_write_buffer_size():
             self._write_within(self._limits.write_timeout)
 
     def _too_slow(self) -> None:
-        self._reading = None
         if self.pipeline or self.is_busy:  # it waits for us: the next request is not read on meanwhile
-            self._read_within(self._limits.body_timeout)
+            self._reading.last(self._limits.body_timeout)
         elif self._in_request:
             self._refuse(408, ClientTimeout.code, "the rest of the request did not come in time")
         else:

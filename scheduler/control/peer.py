@@ -126,13 +126,17 @@ class Gatekeeper:
             return Role.OBSERVE
         return None
 
+    def may_look(self, peer: Credentials | None) -> bool:
+        """Whether the peer has any role."""
+        return self._roles.observe is None or (peer is not None and self._role_of(peer) is not None)
+
     def let_look(self, peer: Credentials | None, what: str) -> None:
         """The peer may look.
 
         Raises:
             Forbidden: it may not; that was logged.
         """
-        if self._roles.observe is None or (peer is not None and self._role_of(peer) is not None):
+        if self.may_look(peer):
             return
         asked = None if peer is None else Peer(uid=peer.uid, gid=peer.gid, pid=peer.pid)
         reason = f"this needs the role {Role.OBSERVE}"

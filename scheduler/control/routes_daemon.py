@@ -87,7 +87,7 @@ class DaemonRoutes:
             paused = await self._needs.reads.global_pause()
         except StoreUnavailable:
             counts = None
-        ok = counts is not None and _trouble(facts) is None
+        ok = counts is not None and trouble_of(facts) is None
         return self._views.status(facts, counts, paused, self._needs.clock.now(), ok=ok)
 
     async def preview(self, _: Annotated[Nothing, Query()], body: PreviewBody) -> api.FireTimes:
@@ -118,7 +118,7 @@ class DaemonRoutes:
 
     async def healthz(self, _: Annotated[Nothing, Query()]) -> api.Healthy:
         """The daemon does its work."""
-        trouble = _trouble(self._needs.operations.status())
+        trouble = trouble_of(self._needs.operations.status())
         if trouble is not None:
             raise trouble
         return api.Healthy()
@@ -128,7 +128,7 @@ class DaemonRoutes:
         facts = self._needs.operations.status()
         if facts.draining:
             raise Draining("the daemon is stopping")
-        trouble = _trouble(facts)
+        trouble = trouble_of(facts)
         if trouble is not None:
             raise trouble
         await self._needs.reads.counts()
@@ -142,7 +142,7 @@ class DaemonRoutes:
         await self._needs.clock.sleep(0)
 
 
-def _trouble(facts: StatusFacts) -> SchedulerError | None:
+def trouble_of(facts: StatusFacts) -> SchedulerError | None:
     """What keeps the daemon from its work, or None."""
     if not facts.store_ok:
         return StoreUnavailable("the store cannot be written now")

@@ -26,7 +26,7 @@ from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
 
 SLICE: Final = 100
-"""Due jobs, or waiting runs, in one transaction: more of them at once cost more each, and hold others longer."""
+"""Due jobs, or waiting runs, in one transaction: more at once cost more each, and hold others longer."""
 
 STEP: Final = 25
 """Runs that are started before the loop is let go: bounds how long a tick holds it (I15)."""

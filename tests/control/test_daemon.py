@@ -41,6 +41,14 @@ class TestStatus:
         assert await client.value("/healthz") == {"status": "ok"}
         assert await client.value("/readyz") == {"status": "ok"}
 
+    async def test_the_short_way_to_healthz_answers_as_a_route_does(self, client: Client) -> None:
+        """Status, headers and body are those of a probe that goes through all routes."""
+        short, routed = await client.get("/healthz"), await client.get("/readyz")
+
+        assert (short.status, short.text) == (routed.status, routed.text)
+        assert [*short.headers] == [*routed.headers]
+        assert all(short.headers[name] == routed.headers[name] for name in short.headers if name != "date")
+
     async def test_metrics_are_openmetrics(self, client: Client) -> None:
         """The text bears its type and ends as the format wants it."""
         answer = await client.get("/metrics")
