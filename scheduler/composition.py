@@ -23,7 +23,7 @@ from scheduler.engine.alerting import Alerting
 from scheduler.engine.brokenwatch import BrokenWatch
 from scheduler.engine.census import Census
 from scheduler.engine.claims import Claims
-from scheduler.engine.clearing import ClearingExecutor
+from scheduler.engine.clearing import ClearingExecutor, Remembering
 from scheduler.engine.deliveries import Deliveries
 from scheduler.engine.drain import Drain
 from scheduler.engine.engine import Engine
@@ -132,14 +132,15 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     executors = Executors(_surroundings(given, store.store_id, warden), given.spawner, units)
     wake, freed = _Late(), _Late()
     writeback = WriteBack(store, log, metrics, wake=wake, freed=freed)
+    undertaker = Remembering(units)
     recoverer = Recoverer(
-        undertaker=units, writeback=writeback, grace_of=grace_of(store), log=log, metrics=metrics
+        undertaker=undertaker, writeback=writeback, grace_of=grace_of(store), log=log, metrics=metrics
     )
     claims = _make_claims(given, store, claimant, recoverer)
     reporter = Reporter(store, clock, log)
     desk = StoreDesk(store, claimant, log)
     batches = BatchExecutor(executors, desk, clock)
-    executor = ClearingExecutor(batches, units)
+    executor = ClearingExecutor(batches, undertaker)
     runner = _make_runner(given, executor, claims, writeback, reporter)
     reattacher = Reattacher(store, claimant, claims, runner, units, log, metrics)
     recoverer.ask_first(reattacher.take_back)

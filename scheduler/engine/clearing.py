@@ -7,10 +7,14 @@ processes of a main process that ended by itself, when an operator retries the r
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
+from scheduler.clock import Micros
 from scheduler.engine.ports import AttemptHooks, Execution, Executor, Undertaker
 from scheduler.errors import SpawnFailed
-from scheduler.model.runs import Grant
+from scheduler.model.runs import Grant, Run
+
+_REMEMBERED: Final = 1_000
 
 
 class ClearingExecutor:
@@ -30,3 +34,25 @@ class ClearingExecutor:
                     hint="end it by hand, then retry the run",
                 )
         return await self._executor.start(grant, hooks)
+
+
+class Remembering:
+    """An `Undertaker` that looks once for what another has left.
+
+    Nothing begins under a claim of the past, so what recovery found gone is not looked for when its run starts
+    again: hundreds may, and each look goes through all processes.
+    """
+
+    def __init__(self, undertaker: Undertaker) -> None:
+        self._undertaker = undertaker
+        self._cleared: dict[tuple[str, int], None] = {}
+
+    async def end_leftovers(self, run: Run, grace: Micros) -> bool:
+        if (run.id, run.claim) in self._cleared:
+            return True
+        is_cleared = await self._undertaker.end_leftovers(run, grace)
+        if is_cleared:
+            self._cleared[run.id, run.claim] = None
+            if len(self._cleared) > _REMEMBERED:
+                del self._cleared[next(iter(self._cleared))]
+        return is_cleared
