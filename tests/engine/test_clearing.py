@@ -13,7 +13,6 @@ from scheduler.model.runs import Grant
 from tests.support.engine import ScriptedExecutor, Undertaken
 from tests.support.executors import Told, grant, shell
 
-
 GRANTED = grant(shell("true"))
 
 
