@@ -39,8 +39,8 @@ class ClearingExecutor:
 class Remembering:
     """An `Undertaker` that looks once for what another has left.
 
-    Nothing begins under a claim of the past, so what recovery found gone is not looked for when its run starts
-    again: hundreds may, and each look goes through all processes.
+    Nothing begins under a claim of the past, so what recovery found gone is not looked for when its run
+    starts again: hundreds may, and each look goes through all processes.
     """
 
     def __init__(self, undertaker: Undertaker) -> None:
