@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,13 +72,15 @@ class Belonging:
 
     def processes(self) -> list[ProcessId]:
         """Who is alive now and belongs to the run, oldest first; never this process or its ancestors."""
-        everyone = {process.id.pid: process for process in walk()}
+        seen = _LOOKS.now()
+        everyone = {process.id.pid: process for process, _ in seen}
         spared = _with_ancestors(os.getpid(), everyone)
         session = self._session_to_search(everyone)
         return sorted(
             process.id
-            for pid, process in everyone.items()
-            if pid not in spared and self._has(process, in_session=process.session == session)
+            for process, marks in seen
+            if process.id.pid not in spared
+            and self._has(process, marks, in_session=process.session == session)
         )
 
     def _session_to_search(self, everyone: dict[int, Process]) -> int | None:
@@ -89,8 +92,7 @@ class Belonging:
             return None  # the pid was used again, so the old session had become empty
         return self.session.leader
 
-    def _has(self, process: Process, *, in_session: bool) -> bool:
-        marks = _marks(process.id.pid)
+    def _has(self, process: Process, marks: _Marks | None, *, in_session: bool) -> bool:
         if marks is not None and marks.run_id:
             same_run = marks.store_id == self.store_id and marks.run_id == self.run_id
             if self.effect_key is not None and marks.effect_key != self.effect_key:
@@ -236,6 +238,32 @@ def _marks(pid: int) -> _Marks | None:
         claim=int(claim) if claim.isascii() and claim.isdecimal() else None,
         effect_key=found.get(b"SCHEDULER_IDEMPOTENCY_KEY", ""),
     )
+
+
+class Looks:
+    """Looks at all processes and their marks, shared by threads that ask at the same time.
+
+    After a crash hundreds of runs are looked for at once, each twice; whoever asks while another look is
+    under way gets one that began after he asked, and so do all others that wait with him.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun = self._ended = 0
+        self._seen: list[tuple[Process, _Marks | None]] = []
+
+    def now(self) -> list[tuple[Process, _Marks | None]]:
+        """Everyone who was alive at some moment after this call."""
+        asked = self._begun
+        with self._lock:
+            if self._ended <= asked:
+                self._begun += 1
+                self._seen = [(process, _marks(process.id.pid)) for process in walk()]
+                self._ended = self._begun
+            return self._seen
+
+
+_LOOKS: Final = Looks()
 
 
 def _with_ancestors(pid: int, everyone: dict[int, Process]) -> set[int]:

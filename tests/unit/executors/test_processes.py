@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -300,6 +303,54 @@ def test_own_session_is_never_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_marks", lambda _pid: None)
 
     assert replace(MINE, session=Session(leader=4711, ticks=1)).processes() == []
+
+
+def test_who_asks_during_a_look_shares_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I11: nobody gets a look that began before he asked, and those that wait together cost one."""
+    looks, asking = processes.Looks(), Arrivals()
+    walking, gate = threading.Event(), threading.Event()
+    number = count(1)
+
+    def slow_walk() -> Iterator[Process]:
+        walking.set()
+        gate.wait(30)
+        yield Process(id=ProcessId(ticks=1, pid=next(number)), parent=1, session=1)
+
+    monkeypatch.setattr(processes, "walk", slow_walk)
+    monkeypatch.setattr(looks, "_lock", asking)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(looks.now)
+        assert walking.wait(30)
+        others = [pool.submit(looks.now) for _ in range(3)]
+        assert asking.reached(4)
+        gate.set()
+
+    seen = [[process.id.pid for process, _ in look.result()] for look in (first, *others)]
+    assert seen == [[1], [2], [2], [2]]
+
+
+class Arrivals:
+    """A lock that counts who has come to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._came = threading.Semaphore(0)
+        self._counted = 0
+
+    def __enter__(self) -> None:
+        self._came.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def reached(self, number: int) -> bool:
+        """So many have come, within half a minute."""
+        while self._counted < number:
+            if not self._came.acquire(timeout=30):
+                return False
+            self._counted += 1
+        return True
 
 
 def test_walk_shows_every_living_process_once() -> None:
