@@ -289,7 +289,8 @@ class Store(Reads, ItemVerbs, Protocol):
     ) -> tuple[Sequence[RunId], JobId | None]:
         """Up to `limit` runs that jobs behind `after` do not keep; the job to go on after, None at the end.
 
-        Never unfinished ones, nor runs with unknown items, nor by age the newest executed run of a job.
+        Never unfinished ones, nor runs with unknown items, nor by age the newest executed run of a job that
+        there is.
         """
         ...
 
@@ -306,7 +307,10 @@ class Store(Reads, ItemVerbs, Protocol):
         ...
 
     async def prune_records(self, before: Micros | None, *, limit: int) -> int:
-        """Up to `limit` old entries each of audit and sequence of changes are gone; how many."""
+        """Up to `limit` each of old audit, jobs removed long ago and old changes are gone; how many.
+
+        A removed job stays while it has a run or a pause.
+        """
         ...
 
     def log_size(self) -> int:

@@ -1,8 +1,9 @@
 """History kept within bounds, in small steps: what may go is looked for beside the writer, then deleted.
 
 By count go executed runs beyond what a job keeps; by age everything that ended, but for the newest executed
-run of each job. Never pruned: unfinished runs and runs with unknown items. Skip rows explain fire times, and
-go by age alone. A job's `last_fire_at` guards the fire times behind it against firing again.
+run of each job that there is. Never pruned: unfinished runs and runs with unknown items. Skip rows explain
+fire times, and go by age alone. A job's `last_fire_at` guards the fire times behind it against firing again.
+A removed job goes by age as well, once no run of it is left, unless it is to come back paused.
 
 A run leaves the history in one transaction, which notes it as `pruned`; its output on disk and its items,
 which may be many, follow in steps, also after a crash in between.
@@ -111,9 +112,10 @@ def clear(tx: Transaction, runs: Sequence[RunId], limit: int) -> None:
 
 
 def prune_records(tx: Transaction, before: Micros | None, limit: int) -> int:
-    """Up to `limit` entries each of audit and sequence of changes that nobody needs are gone; how many."""
-    audit = 0 if before is None else tx.execute("delete_audit", before=before, limit=limit)
-    return audit + tx.execute("delete_changes", limit=limit)
+    """Up to `limit` each of audit, removed jobs and changes that nobody needs are gone; how many."""
+    aged = () if before is None else ("delete_audit", "delete_removed")
+    gone = sum(tx.execute(name, before=before, limit=limit) for name in aged)
+    return gone + tx.execute("delete_changes", limit=limit)
 
 
 def give_back(tx: Transaction) -> bool:

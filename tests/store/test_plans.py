@@ -77,6 +77,7 @@ ALLOWED: Final = {
     "clear_items": _PAGE,
     "delete_audit": _PAGE,
     "delete_changes": _PAGE,
+    "delete_removed": _PAGE,
     "list_pruned": _PAGE,
     "forget_pruned": _ONE,
     "runs_with_items": _ONE,

@@ -232,3 +232,47 @@ async def test_the_audit_goes_by_age_in_steps(desk: Desk, clock: FakeClock) -> N
 
     assert steps == [1, 1, 0]
     assert [entry.verb for entry in await desk.store.audit(JOB, before=None, limit=9)] == ["resume"]
+
+
+async def test_what_is_left_of_a_removed_job_goes_by_age(desk: Desk, clock: FakeClock) -> None:
+    """Its runs, the last one too, and after them the job; added again later, it is as one that never was."""
+    await desk.add(make_definition(manual=True))
+    await _ended(desk, 2)
+    await desk.remove()
+    clock.move(DAY)
+    audited = len(await desk.store.audit(JOB, before=None, limit=99))
+
+    assert await desk.store.prune_records(clock.now(), limit=99) == audited
+    assert await _gone(desk, clock.now()) == (2, 1)
+    assert (await desk.add(make_definition(manual=True))).job.removed_at is None
+    assert await desk.runs() == []
+
+
+async def test_a_removed_job_keeps_its_pause(desk: Desk, clock: FakeClock) -> None:
+    """I4: put back, however late, it is paused."""
+    await desk.add(make_definition(manual=True))
+    await desk.pause()
+    await desk.remove()
+    clock.move(DAY)
+
+    assert await _gone(desk, clock.now()) == (0, 0)
+    assert (await desk.add(make_definition(manual=True))).job.pause is not None
+
+
+async def test_a_job_that_there_is_never_goes_by_age(desk: Desk, clock: FakeClock) -> None:
+    """Also without a run, and when it was removed once."""
+    await desk.add(make_definition(manual=True))
+    await desk.remove()
+    await desk.add(make_definition(manual=True))
+    clock.move(DAY)
+
+    assert await _gone(desk, clock.now()) == (0, 0)
+    assert (await desk.store.job(JOB)).job.id == JOB
+
+
+async def _gone(desk: Desk, before: int) -> tuple[int, int]:
+    """How many runs and removed jobs have gone, with the audit, for being older than this."""
+    runs = await _prune(desk, Retention(runs_per_job=None, before=before))
+    audited = len(await desk.store.audit(JOB, before=None, limit=99))
+    gone = await desk.store.prune_records(before, limit=99)
+    return len(runs), gone - audited + len(await desk.store.audit(JOB, before=None, limit=99))

@@ -30,13 +30,17 @@ LIMIT :limit;
 
 -- name: rows_by_age
 -- The rows of a job from the oldest on, each with the moment that its age counts from; read as far as they are old.
+-- The newest executed one stays, but for a job that was removed.
 SELECT
     id,
     max(coalesce(finished_at, 0), coalesce(fire_time_last, 0)) AS ended_at,
     state = 'skipped'
     OR (
         state IN ('succeeded', 'partial', 'failed', 'cancelled', 'crashed', 'interrupted')
-        AND seq < (SELECT max(seq) FROM runs AS newer WHERE newer.job = :job AND newer.state <> 'skipped')
+        AND (
+            seq < (SELECT max(seq) FROM runs AS newer WHERE newer.job = :job AND newer.state <> 'skipped')
+            OR EXISTS (SELECT 1 FROM jobs WHERE id = :job AND removed_at IS NOT NULL)
+        )
         AND NOT EXISTS (SELECT 1 FROM items WHERE items.run = runs.id AND items.state = 'unknown')
     ) AS may_go
 FROM runs
@@ -84,6 +88,18 @@ WHERE run IN (SELECT value FROM json_each(:runs))
 DELETE FROM audit
 WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT :limit)
   AND at < :before;
+
+-- name: delete_removed
+-- Jobs that were removed long ago and have no run left, a bounded number at a time.
+-- A paused one stays: put back, it is paused.
+DELETE FROM jobs
+WHERE id IN (
+    SELECT id FROM jobs
+    WHERE removed_at < :before
+      AND pause_reason IS NULL
+      AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.job = jobs.id)
+    LIMIT :limit
+);
 
 -- name: delete_changes
 -- Of the sequence of changes the newest ten thousand stay, for whoever polls it.

@@ -62,10 +62,11 @@ CREATE INDEX jobs_status ON jobs (status) WHERE removed_at IS NULL;
 CREATE INDEX jobs_of_files ON jobs (id) WHERE origin = 'file' AND removed_at IS NULL;
 CREATE INDEX jobs_telling ON jobs (id) WHERE tells = 1 AND removed_at IS NULL;
 CREATE INDEX jobs_broken ON jobs (id) WHERE problem_code IS NOT NULL AND removed_at IS NULL;
+CREATE INDEX jobs_removed ON jobs (removed_at) WHERE removed_at IS NOT NULL AND pause_reason IS NULL;
 CREATE INDEX jobs_crashed ON jobs (id) WHERE crashes > 0;
 
 -- How many jobs there are, by status, tombstones aside: kept by the triggers below, in the transaction of each
--- change, so that nobody counts a million rows for a number. No row of `jobs` is ever deleted.
+-- change, so that nobody counts a million rows for a number. Only tombstones are ever deleted.
 CREATE TABLE job_counts (
     status TEXT    NOT NULL PRIMARY KEY,
     number INTEGER NOT NULL
