@@ -43,8 +43,8 @@ class Entry:
 class Asking:
     """Seconds from when a control request was to be sent to its answer.
 
-    One is sent every 20 ms, whether those before it were answered or not: each of 16 clients has a connection of
-    its own, and every sixteenth moment.
+    One is sent every 20 ms, whether those before it were answered or not: each of 16 clients has a
+    connection of its own, and every sixteenth moment.
     """
 
     waits: list[float] = field(default_factory=list)
