@@ -153,3 +153,22 @@ async def test_the_newest_ten_thousand_changes_stay(desk: Desk, path: Path) -> N
     assert steps == [3, 1, 0]
     left = [key[1] for key in rows_of(path, without=frozenset()) if key[0] == "changes"]
     assert left == ["5", "10004"]
+
+
+async def test_each_removed_job_goes_for_its_own_sake(desk: Desk, path: Path) -> None:
+    """Older than the bound, without a run or a pause; others say nothing of it, and steps are bounded."""
+    written = History(path)
+    for job in ("gone", "gone-too", "live", "paused", "ran", "young"):
+        await desk.add(make_definition(job, manual=True))
+    runs = [written.run(job, "succeeded") for job in ("live", "ran")]
+    await desk.pause(JobId("paused"))
+    for job in ("gone", "gone-too", "paused", "ran", "young"):
+        await desk.remove(JobId(job))
+        write(path, "UPDATE jobs SET removed_at = :at WHERE id = :id", at=9 if job == "young" else 8, id=job)
+
+    found, _ = await desk.store.surplus(Retention(runs_per_job=None, before=9), after="", limit=99)
+    steps = [await desk.store.prune_records(9, limit=1) for _ in range(3)]
+
+    assert found == runs[1:]
+    assert steps == [1, 1, 0]
+    assert [key[1] for key in rows_of(path) if key[0] == "jobs"] == ["live", "paused", "ran", "young"]
