@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import FlakyStrategyDefinition, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
+from requests import RequestException, Response
 from schemathesis import Case
 from schemathesis.checks import CheckFunction
 from schemathesis.config import SchemathesisConfig
@@ -97,6 +98,7 @@ def test_what_was_made_can_be_used(schema: BaseSchema, daemon: Daemon) -> None:
     """Along the links of the document: what one answer names is there for the next request, until removed."""
     session = unix_session(daemon.socket)
     seen: set[tuple[str, int]] = set()
+    broken: list[RequestException] = []  # a walk that is repeated may lead elsewhere, and tell of that alone
 
     class Walk(schema.as_state_machine()):  # type: ignore[misc]
         def before_call(self, case: Case[Any]) -> None:
@@ -108,6 +110,13 @@ def test_what_was_made_can_be_used(schema: BaseSchema, daemon: Daemon) -> None:
 
         def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:
             return {"base_url": BASE_URL, "session": session}
+
+        def call(self, case: Case[Any], **kwargs: Any) -> Response:
+            try:
+                return super().call(case, **kwargs)  # type: ignore[no-any-return]
+            except RequestException as fault:
+                broken.append(fault)
+                raise
 
         def validate_response(self, response: Any, case: Case[Any], **_: Any) -> None:
             seen.add((case.operation.label, response.status_code))
@@ -131,6 +140,7 @@ def test_what_was_made_can_be_used(schema: BaseSchema, daemon: Daemon) -> None:
         if wanted <= seen:
             break
 
+    assert not broken
     assert wanted <= seen
     assert daemon.get("/healthz") == {"status": "ok"}
 
