@@ -140,14 +140,23 @@ class Attempt:
             self._log.warning(Event.RUN_FENCED, **self._ids(), message=message)
             await self._collect()
             return
-        if self._reporter.owes(self.grant.run):
-            await self._reporter.flush()
+        telling = await self._tell_rest()
         if self.is_left:
             message = "it goes on in its unit; the next start takes it up"
             self._log.info(Event.RUN_PROGRESSED, **self._ids(), message=message)
-            return
-        await self._writeback.finish(verdict)
-        await self._collect()
+        else:
+            await self._writeback.finish(verdict)
+            await self._collect()
+        if telling is not None:
+            await telling
+
+    async def _tell_rest(self) -> asyncio.Task[None] | None:
+        """What the run has told is on its way to the record, ahead of its outcome and in the same commit."""
+        if not self._reporter.owes(self.grant.run):
+            return None
+        telling = asyncio.create_task(self._reporter.flush())
+        await self._clock.sleep(0)
+        return telling
 
     async def _collect(self) -> None:
         if self.is_isolated and isinstance(self._execution, Isolated):

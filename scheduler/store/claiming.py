@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition
@@ -19,9 +19,6 @@ from scheduler.store.starting import Room, grant_of, record_attempts
 from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant
 
-_SPARE: Final = 25
-"""Candidates beyond the free slots: some turn out to have none of their own, and should not hide others."""
-
 
 def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list[Run]]:
     """Queued and waiting runs that may start now are running; queued ones that expired are skipped.
@@ -31,16 +28,24 @@ def claim(tx: Transaction, who: Claimant, limit: int) -> tuple[list[Grant], list
     room = Room(tx, who)
     if who.draining or room.left == 0:
         return [], []
-    # Not many more than fit, or a long queue would be looked through for each slot. Who restarts serially
-    # looks further, past those that have to wait for that.
-    at_most = limit if who.serial else min(limit, room.left + _SPARE)
-    rows = tx.gathered("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=at_most)
+    chosen: list[_Chosen] = []
+    for at_most in (min(limit, room.left), limit):
+        runs, jobs = _candidates(tx, room, at_most)
+        expired = [run for run in runs if _is_expired(run, jobs[run.job], tx.now)]
+        if expired:
+            return [], [gone for run in expired for gone in _expire(tx, run, jobs[run.job])]
+        chosen = _chosen(tx, who, runs, jobs, room)
+        if len(chosen) == at_most or len(runs) < at_most:
+            break
+        # Some have no slot of their own, and should not hide those behind them: a wider look begins anew.
+        room = Room(tx, who)
+    return _claim_all(tx, who, chosen), []
+
+
+def _candidates(tx: Transaction, room: Room, limit: int) -> tuple[list[Run], dict[JobId, Job]]:
+    rows = tx.gathered("claim_candidates", now=tx.now, full_groups=room.full_groups(), limit=limit)
     runs = [run_from(values) for values in rows]
-    jobs = live_jobs(tx, {run.job for run in runs})
-    expired = [run for run in runs if _is_expired(run, jobs[run.job], tx.now)]
-    if expired:
-        return [], [gone for run in expired for gone in _expire(tx, run, jobs[run.job])]
-    return _claim_all(tx, who, _chosen(tx, who, runs, jobs, room)), []
+    return runs, live_jobs(tx, {run.job for run in runs})
 
 
 class _Chosen(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +10,7 @@ from scheduler.model.runs import Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.recovery import ClaimSeen
 from scheduler.store.rows import job_of, run_of
 from scheduler.store.starting import grant_of, record_attempts
-from scheduler.store.transaction import Transaction
+from scheduler.store.transaction import Transaction, packed
 from scheduler.store.values import Claimant, ClaimRef, Report
 
 _RECENT: Final[Micros] = 10 * MINUTE
@@ -48,20 +47,23 @@ def sign_off(tx: Transaction, owner: OwnerId) -> None:
 
 def renew(tx: Transaction, who: Claimant, claims: Sequence[ClaimRef]) -> dict[RunId, Wish]:
     """The claims that are still ours, renewed, each with what the operator wants of it."""
-    pairs = json.dumps([[claim.run_id, claim.claim] for claim in claims])
+    pairs = packed([(claim.run_id, claim.claim) for claim in claims])
     rows = tx.all("renew_claims", owner=who.owner.id, lease_until=tx.now + who.lease, claims=pairs)
     return {RunId(row["id"]): Wish(row["wish"]) for row in rows}
 
 
-def report(tx: Transaction, reports: Sequence[Report]) -> None:
+def report(tx: Transaction, calls: Sequence[Sequence[Report]]) -> list[None]:
     """Signs of life and child identities are on record, where claim and state are still the writer's."""
+    reports = [told for reports in calls for told in reports]
+    children = [
+        (told.run_id, told.claim, told.pid, told.pid_ticks) for told in reports if told.pid is not None
+    ]
+    if children and tx.execute("report_child", children=packed(children)):
+        tx.execute("report_attempt_child", children=packed(children))
     for told in reports:
-        if told.pid is not None:
-            child = {"id": told.run_id, "claim": told.claim, "pid": told.pid}
-            if tx.execute("report_child", pid_ticks=told.pid_ticks, **child):
-                tx.execute("report_attempt_child", **child)
         if told.progress_at is not None:
             _report_progress(tx, told)
+    return [None] * len(calls)
 
 
 def _report_progress(tx: Transaction, told: Report) -> None:

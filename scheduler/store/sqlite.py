@@ -203,7 +203,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return await self._verb(lambda tx: leases.renew(tx, who, claims))
 
     async def report(self, reports: Sequence[Report]) -> None:
-        await self._verb(lambda tx: leases.report(tx, reports), ahead=True)
+        await self._writer.submit_jointly(leases.report, reports, patience=PATIENCE, ahead=True)
 
     async def finish(self, verdicts: Sequence[Verdict]) -> list[Finished]:
         finished: list[Finished] = await self._writer.submit_jointly(self._finish, verdicts, patience=None)

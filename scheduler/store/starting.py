@@ -107,6 +107,7 @@ def _row_of(new: NewRun, now: Micros) -> tuple[object, ...]:
             if who is None
             else (job.definition_revision, 1, who.owner.id, now + who.lease, now)
         ),
+        *(job.definition.priority, job.definition.group),
     )
 
 

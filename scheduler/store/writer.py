@@ -8,7 +8,7 @@ durable (I10, I14).
 
 No sleep gathers a batch: what arrives while a commit is under way forms the next one. Requests of one kind
 that can be carried out together (outcomes of runs) are, and before the others: they free what those ask for.
-Only what a run told before its outcome (`ahead`) comes before that; after it, nobody would take it.
+Only what runs told before their outcomes (`ahead`) comes before that; after it, nobody would take it.
 """
 
 from __future__ import annotations
@@ -123,9 +123,11 @@ class Writer:
         """
         return await self._put(work, patience, ahead=ahead)
 
-    async def submit_jointly(self, verb: Jointly, asked: object, *, patience: Micros | None) -> Any:
+    async def submit_jointly(
+        self, verb: Jointly, asked: object, *, patience: Micros | None, ahead: bool = False
+    ) -> Any:
         """The result of `verb` for what was asked, after its commit; as `submit` for all else."""
-        return await self._put(lambda tx: verb(tx, [asked])[0], patience, verb, asked)
+        return await self._put(lambda tx: verb(tx, [asked])[0], patience, verb, asked, ahead=ahead)
 
     def _put(
         self,
@@ -232,23 +234,27 @@ class Writer:
 def _carried_out(tx: Transaction, batch: Sequence[_Request[Any]]) -> list[object]:
     """The result of each request, or its error; each kind and each other request has its own savepoint."""
     results: dict[int, object] = {}
+    for ahead in (True, False):
+        _carry_out(tx, {place: one for place, one in enumerate(batch) if one.ahead is ahead}, results)
+    return [results[place] for place in range(len(batch))]
+
+
+def _carry_out(tx: Transaction, requests: Mapping[int, _Request[Any]], results: dict[int, object]) -> None:
+    """The results of these requests, by place: kinds together, then each other one."""
     kinds: dict[Jointly, list[int]] = defaultdict(list)
-    for place, request in enumerate(batch):
+    for place, request in requests.items():
         if request.jointly is not None:
             kinds[request.jointly].append(place)
-        elif request.ahead:
-            results[place] = _guarded(tx, request.work)
     for verb, places in kinds.items():
         if len(places) == 1:
-            results[places[0]] = _guarded(tx, batch[places[0]].work)
+            results[places[0]] = _guarded(tx, requests[places[0]].work)
             continue
-        done = _guarded(tx, partial(_jointly, verb, [batch[place].asked for place in places]))
+        done = _guarded(tx, partial(_jointly, verb, [requests[place].asked for place in places]))
         if not isinstance(done, Exception):
             results.update(zip(places, cast("Sequence[object]", done), strict=True))
-    for place, request in enumerate(batch):
+    for place, request in requests.items():
         if place not in results:
             results[place] = _guarded(tx, request.work)
-    return [results[place] for place in range(len(batch))]
 
 
 def _jointly(verb: Jointly, asked: Sequence[object], tx: Transaction) -> Sequence[object]:

@@ -118,6 +118,33 @@ async def test_higher_priority_goes_first_then_the_older(desk: Desk, clock: Fake
     assert [(await desk.claim(limit=1))[0].run.job for _ in range(3)] == ["urgent", "old", "new"]
 
 
+async def test_an_edit_moves_what_waits_already(desk: Desk) -> None:
+    """Priority and group are those of the job as it is now, also for runs that were queued before."""
+    for name in ("plain", "raised", "grouped"):
+        await desk.add(make_definition(name, manual=True))
+        await queued(desk, name)
+    desk.who.groups = {"none-left": 0}
+    await desk.edit(make_definition("raised", manual=True, priority=9))
+    await desk.edit(make_definition("grouped", manual=True, priority=10, group="none-left"))
+
+    grants = await desk.claim()
+
+    assert [grant.run.job for grant in grants] == ["raised", "plain"]
+    await desk.edit(make_definition("grouped", manual=True))
+    assert [grant.run.job for grant in await desk.claim()] == ["grouped"]
+
+
+async def test_what_cannot_start_at_the_front_hides_nothing_behind_it(desk: Desk) -> None:
+    """Where candidates in front have no slot of their own, the free slots go to those behind them."""
+    await desk.add(make_definition("front", manual=True, queue_limit=50, priority=1))
+    await desk.add(make_definition("behind", manual=True))
+    await queued(desk, "front", number=20)
+    await queued(desk, "behind")
+    desk.who.max_running = 2
+
+    assert [grant.run.job for grant in await desk.claim()] == ["front", "behind"]
+
+
 async def test_a_paused_jobs_runs_stay(desk: Desk, clock: FakeClock) -> None:
     """Queued runs and retries of a paused job stay and do not start until the resume."""
     await desk.add(make_definition(retry=RETRY, overlap="queue"))

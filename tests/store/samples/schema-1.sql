@@ -27,10 +27,10 @@ CREATE TABLE attempts (
     pid         INTEGER,
     PRIMARY KEY (run, claim)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "attempts" VALUES('01a2d11f-ec60-7bdf-95b6-6dccad445c7e',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d120-d6c0-7ad7-8021-e1c1fe27996a',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-76b3-9161-3dcb9271d15c',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-76d6-be2f-1ef88923a56d',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d11f-ec60-797a-a344-49cc1961e9ce',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d120-d6c0-7275-9df6-51926735c5ab',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-7797-b550-beb4e3f29912',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-7a11-adc6-2eaeacaaa716',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
@@ -48,7 +48,7 @@ INSERT INTO "audit" VALUES(2,1798804800000000,'add','paused',NULL,1000,1000,4242
 INSERT INTO "audit" VALUES(3,1798804800000000,'add','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(4,1798804800000000,'add','narrate',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(5,1798808520000000,'pause','paused',NULL,1000,1000,4242,'schedctl','{"mode": "drain", "reason": "until the audit is over", "until": null}');
-INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-76d6-be2f-1ef88923a56d',1000,1000,4242,'schedctl','{}');
+INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-7a11-adc6-2eaeacaaa716',1000,1000,4242,'schedctl','{}');
 INSERT INTO "audit" VALUES(7,1798808520000000,'remove','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": null}');
 CREATE TABLE changes (
     seq  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -60,7 +60,7 @@ INSERT INTO "changes" VALUES(2,'job','paused');
 INSERT INTO "changes" VALUES(3,'job','removed');
 INSERT INTO "changes" VALUES(4,'job','narrate');
 INSERT INTO "changes" VALUES(5,'job','paused');
-INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-76d6-be2f-1ef88923a56d');
+INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-7a11-adc6-2eaeacaaa716');
 INSERT INTO "changes" VALUES(7,'job','removed');
 CREATE TABLE global_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -143,7 +143,7 @@ CREATE TABLE meta (
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO "meta" VALUES('revision',6);
-INSERT INTO "meta" VALUES('store_id','75e9a6f379e8511b');
+INSERT INTO "meta" VALUES('store_id','f14a21670bfe80fc');
 INSERT INTO "meta" VALUES('wall_seen',1798804800000000);
 CREATE TABLE owners (
     id          TEXT    NOT NULL PRIMARY KEY,
@@ -176,6 +176,8 @@ CREATE TABLE runs (
     under_pause         INTEGER NOT NULL DEFAULT 0,              -- O a manual start ignores its job's pause
     wish                TEXT    NOT NULL DEFAULT 'run' CHECK (wish IN ('run', 'hold', 'freeze', 'cancel')),  -- O
     solo                INTEGER NOT NULL,                        -- E the job allows one live run
+    priority            INTEGER NOT NULL DEFAULT 0,              -- O of its job, for the queue
+    group_name          TEXT,                                    -- O the same
     added_revision      INTEGER NOT NULL,                        -- E which incarnation of the job
     definition_revision INTEGER,                                 -- E copied at the claim
     attempt             INTEGER NOT NULL DEFAULT 1,              -- E 1 + tries charged
@@ -207,11 +209,11 @@ CREATE TABLE runs (
     CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
     CHECK (state <> 'waiting' OR ready_at IS NOT NULL)
 ) STRICT;
-INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-7bdf-95b6-6dccad445c7e','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-7ad7-8021-e1c1fe27996a','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(3,'01a2d157-c540-7c3f-ba0c-a281cbe395d8','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(4,'01a2d157-c540-76b3-9161-3dcb9271d15c','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(5,'01a2d157-c540-76d6-be2f-1ef88923a56d','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-797a-a344-49cc1961e9ce','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-7275-9df6-51926735c5ab','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(3,'01a2d157-c540-79b1-bb53-5f8e9c428621','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,0,NULL,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(4,'01a2d157-c540-7797-b550-beb4e3f29912','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(5,'01a2d157-c540-7a11-adc6-2eaeacaaa716','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,0,NULL,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
 CREATE TABLE spend (
     job    TEXT    NOT NULL,
     day    TEXT    NOT NULL,
@@ -242,11 +244,22 @@ END;
 CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_time IS NOT NULL AND state <> 'skipped';
 CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+CREATE INDEX runs_queue ON runs (priority DESC, coalesce(fire_time, queued_at), seq, group_name, state, ready_at)
+WHERE state IN ('queued', 'waiting');
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
 CREATE INDEX runs_history ON runs (job, seq);
 CREATE INDEX runs_skips ON runs (job, fire_time) WHERE state = 'skipped';
 CREATE INDEX runs_unsettled ON runs (job, seq) WHERE items_total > done + failed;
 CREATE INDEX runs_state ON runs (state, seq);
+CREATE TRIGGER jobs_ranked AFTER UPDATE OF priority, group_name ON jobs
+WHEN old.priority <> new.priority OR old.group_name IS NOT new.group_name
+BEGIN
+    UPDATE runs
+    SET priority   = new.priority,
+        group_name = new.group_name
+    WHERE job = new.id
+      AND state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+END;
 CREATE INDEX items_state ON items (run, state, ready_at);
 CREATE INDEX items_running ON items (run) WHERE state = 'running';
 CREATE UNIQUE INDEX global_pauses_open ON global_pauses ((lifted_at IS NULL)) WHERE lifted_at IS NULL;

@@ -136,16 +136,9 @@ async def test_claims_in_force_fill_the_store(desk: Desk, path: Path, state: str
 
 async def test_a_claim_goes_by_priority_then_slot_then_place(desk: Desk, path: Path) -> None:
     """A fire time counts, else since when the run is queued; a limit takes the first, a full group none."""
-    for job, columns in (
-        ("late", "priority = 0"),
-        ("early", "priority = 0"),
-        ("queued-early", "priority = 0"),
-        ("queued-early-too", "priority = 0"),
-        ("urgent", "priority = 5"),
-        ("full", "priority = 9, group_name = 'full'"),
-        ("free", "priority = 1, group_name = 'free'"),
-    ):
-        await add(desk, path, job, columns, catch_up_window=10 * 24 * 3600)
+    jobs = ("late", "early", "queued-early", "queued-early-too", "urgent", "full", "free")
+    for job in jobs:
+        await add(desk, path, job, catch_up_window=10 * 24 * 3600)
     put_run(path, "full", "at-work", **AT_WORK)
     put_run(path, "late", **RUN, fire_time=NOW - SECOND)
     put_run(path, "early", **{**RUN, "queued_at": NOW}, fire_time=NOW - 5 * SECOND)
@@ -153,6 +146,12 @@ async def test_a_claim_goes_by_priority_then_slot_then_place(desk: Desk, path: P
     put_run(path, "queued-early-too", state="queued", queued_at=NOW - 4 * SECOND)
     for job in ("urgent", "full", "free"):
         put_run(path, job, **RUN)
+    for job, columns in (
+        ("urgent", "priority = 5"),
+        ("full", "priority = 9, group_name = 'full'"),
+        ("free", "priority = 1, group_name = 'free'"),
+    ):
+        write(path, f"UPDATE jobs SET {columns} WHERE id = :job", job=job)  # noqa: S608 - literals above
     desk.who.groups = {"full": 1, "free": 1}
     desk.clock.move(HOUR)
 

@@ -22,17 +22,37 @@ WHERE id = :id
   AND state = 'running';
 
 -- name: report_child
--- The identity of the attempt's main process.
+-- The identities of the main processes of these attempts.
+-- The plus keeps SQLite from looking through all runs of that state.
 UPDATE runs
-SET pid       = :pid,
-    pid_ticks = :pid_ticks
-WHERE id = :id
-  AND claim = :claim
-  AND state = 'running';
+SET pid       = child.pid,
+    pid_ticks = child.pid_ticks
+FROM (
+    SELECT json_extract(value, '$[0]') AS run,
+           json_extract(value, '$[1]') AS claim,
+           json_extract(value, '$[2]') AS pid,
+           json_extract(value, '$[3]') AS pid_ticks
+    FROM json_each(:children)
+) AS child
+WHERE runs.id = child.run
+  AND runs.claim = child.claim
+  AND +runs.state = 'running';
 
 -- name: report_attempt_child
 -- The same in the history of attempts.
-UPDATE attempts SET pid = :pid WHERE run = :id AND claim = :claim;
+UPDATE attempts
+SET pid = child.pid
+FROM (
+    SELECT json_extract(value, '$[0]') AS run,
+           json_extract(value, '$[1]') AS claim,
+           json_extract(value, '$[2]') AS pid
+    FROM json_each(:children)
+) AS child
+WHERE attempts.run = child.run
+  AND attempts.claim = child.claim
+  AND EXISTS (
+      SELECT 1 FROM runs WHERE runs.id = child.run AND runs.claim = child.claim AND +runs.state = 'running'
+  );
 
 -- name: claims_in_force
 -- Every running row, as much of it as a release names.

@@ -145,7 +145,8 @@ WHERE runs.state IN ('running', 'recovering')
 -- New runs, claimed at once or queued. A fire time that already made a run makes no other (I1).
 INSERT INTO runs (
     id, job, trigger, state, fire_time, generation, args, under_pause, solo, added_revision,
-    definition_revision, claim, owner, lease_until, claimed_at, started_at, progress_at, queued_at
+    definition_revision, claim, owner, lease_until, claimed_at, started_at, progress_at, queued_at,
+    priority, group_name
 )
 SELECT json_extract(value, '$[0]'),
        json_extract(value, '$[1]'),
@@ -164,7 +165,9 @@ SELECT json_extract(value, '$[0]'),
        json_extract(value, '$[14]'),
        json_extract(value, '$[14]'),
        json_extract(value, '$[14]'),
-       :now
+       :now,
+       json_extract(value, '$[15]'),
+       json_extract(value, '$[16]')
 FROM json_each(:runs)
 WHERE true
 ON CONFLICT DO NOTHING;
@@ -248,20 +251,20 @@ SELECT json_group_array(json_array(
 ))
 FROM (
     SELECT runs.*
-    FROM runs JOIN jobs ON jobs.id = runs.job
-    WHERE (runs.state = 'queued' OR (runs.state = 'waiting' AND runs.ready_at <= :now))
+    FROM runs INDEXED BY runs_queue CROSS JOIN jobs ON jobs.id = runs.job
+    WHERE runs.state IN ('queued', 'waiting')
+      AND (runs.state = 'queued' OR runs.ready_at <= :now)
+      AND (runs.group_name IS NULL OR runs.group_name NOT IN (SELECT value FROM json_each(:full_groups)))
       AND runs.wish = 'run'
       AND jobs.removed_at IS NULL
       AND ((jobs.status = 'active' AND (jobs.enabled = 1 OR runs.trigger = 'manual'))
            OR (runs.under_pause = 1 AND jobs.pause_reason IS NOT 'budget'))
       AND jobs.max_running > (SELECT count(*) FROM runs AS other
                               WHERE other.job = runs.job
-                                AND other.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
-                                AND (other.state IN ('running', 'recovering')
-                                     OR (other.state <> 'queued' AND runs.state = 'queued')))
-      AND (jobs.group_name IS NULL OR jobs.group_name NOT IN (SELECT value FROM json_each(:full_groups)))
+                                AND other.state IN ('running', 'recovering', 'waiting', 'held')
+                                AND (runs.state = 'queued' OR other.state IN ('running', 'recovering')))
       AND NOT EXISTS (SELECT 1 FROM global_pauses WHERE lifted_at IS NULL)
-    ORDER BY jobs.priority DESC, coalesce(runs.fire_time, runs.queued_at), runs.seq
+    ORDER BY runs.priority DESC, coalesce(runs.fire_time, runs.queued_at), runs.seq
     LIMIT :limit
 );
 

@@ -104,6 +104,8 @@ CREATE TABLE runs (
     under_pause         INTEGER NOT NULL DEFAULT 0,              -- O a manual start ignores its job's pause
     wish                TEXT    NOT NULL DEFAULT 'run' CHECK (wish IN ('run', 'hold', 'freeze', 'cancel')),  -- O
     solo                INTEGER NOT NULL,                        -- E the job allows one live run
+    priority            INTEGER NOT NULL DEFAULT 0,              -- O of its job, for the queue
+    group_name          TEXT,                                    -- O the same
     added_revision      INTEGER NOT NULL,                        -- E which incarnation of the job
     definition_revision INTEGER,                                 -- E copied at the claim
     attempt             INTEGER NOT NULL DEFAULT 1,              -- E 1 + tries charged
@@ -141,6 +143,10 @@ CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_ti
 -- I2: the backstop; the rule itself is judged by counting rows.
 CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');
 CREATE INDEX runs_unfinished ON runs (job, state) WHERE state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+-- What may be claimed, in its order: of a long queue only the front is read. Full groups and waits are passed over
+-- in the index alone.
+CREATE INDEX runs_queue ON runs (priority DESC, coalesce(fire_time, queued_at), seq, group_name, state, ready_at)
+WHERE state IN ('queued', 'waiting');
 CREATE INDEX runs_waiting ON runs (ready_at) WHERE state = 'waiting';
 CREATE INDEX runs_history ON runs (job, seq);
 -- Which skip stands for a fire time.
@@ -149,6 +155,17 @@ CREATE INDEX runs_skips ON runs (job, fire_time) WHERE state = 'skipped';
 CREATE INDEX runs_unsettled ON runs (job, seq) WHERE items_total > done + failed;
 -- A page of runs by state finds its rows without reading the others, and so do claims in force.
 CREATE INDEX runs_state ON runs (state, seq);
+
+-- An edit of a job moves its runs in the queue, too.
+CREATE TRIGGER jobs_ranked AFTER UPDATE OF priority, group_name ON jobs
+WHEN old.priority <> new.priority OR old.group_name IS NOT new.group_name
+BEGIN
+    UPDATE runs
+    SET priority   = new.priority,
+        group_name = new.group_name
+    WHERE job = new.id
+      AND state IN ('queued', 'running', 'recovering', 'waiting', 'held');
+END;
 
 -- One row per claim.
 CREATE TABLE attempts (
