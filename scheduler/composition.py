@@ -130,8 +130,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     warden = Warden(store.store_id, clock)
     units = make_units(given.state / _UNITS, store.store_id, clock)
     executors = Executors(_surroundings(given, store.store_id, warden), given.spawner, units)
-    wake, freed = _Late(), _Late()
-    writeback = WriteBack(store, log, metrics, wake=wake, freed=freed)
+    writeback = WriteBack(store, log, metrics)
     undertaker = Remembering(units)
     recoverer = Recoverer(
         undertaker=undertaker, writeback=writeback, grace_of=grace_of(store), log=log, metrics=metrics
@@ -145,7 +144,7 @@ def make_machinery(given: Surface, store: Store) -> Machinery:
     reattacher = Reattacher(store, claimant, claims, runner, units, log, metrics)
     recoverer.ask_first(reattacher.take_back)
     engine = _make_engine(given, store, claimant, claims, runner, metrics)
-    wake.target, freed.target = engine.wake, engine.freed
+    writeback.slots = engine
     timer = ApschedulerTimer(clock, engine.wake)
     engine.attach(timer)
     alerting = _make_alerting(given, store)
@@ -241,15 +240,6 @@ def _output_remover(given: Surface) -> Callable[[Sequence[RunId]], Awaitable[Non
                 remove_output(given.state / _OUTPUT, run_id)
 
     return lambda runs: asyncio.to_thread(remove, runs)
-
-
-class _Late:
-    """A call to a part that is made after those that make the call."""
-
-    target: Callable[[], None]
-
-    def __call__(self) -> None:
-        self.target()
 
 
 def _make_engine(

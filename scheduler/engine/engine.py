@@ -11,6 +11,7 @@ import asyncio
 from typing import Final
 
 from scheduler.clock import MINUTE, SECOND, Clock, Micros
+from scheduler.engine.backlog import SLICE, STEP, Backlog
 from scheduler.engine.claims import Claims
 from scheduler.engine.pauses import PauseEnds
 from scheduler.engine.ports import Timer
@@ -19,17 +20,11 @@ from scheduler.engine.start_rate import StartRate
 from scheduler.errors import StoreUnavailable
 from scheduler.metrics import Metrics
 from scheduler.model.jobs import Job, JobId
-from scheduler.model.runs import Run, RunId, Wish, new_run_id
+from scheduler.model.runs import RunId, Wish, new_run_id
 from scheduler.rules.planning import FirePlan, SkippedSpan, plan_fire
 from scheduler.store.protocol import Store
 from scheduler.store.values import Claimant, DueLook, Fired
 from scheduler.telemetry import Event, Logger
-
-SLICE: Final = 100
-"""Due jobs, or waiting runs, in one transaction: more at once cost more each, and hold others longer."""
-
-STEP: Final = 25
-"""Runs that are started before the loop is let go: bounds how long a tick holds it (I15)."""
 
 _LATE: Final[Micros] = MINUTE
 """Fires later than this draw on the start rate."""
@@ -65,27 +60,32 @@ class Engine:
         self._nap: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._stopped = False
-        self._something_waits = True
-        self._frees = 0
-        self._looked_at = clock.monotonic()
+        self._backlog = Backlog(
+            store=store,
+            clock=clock,
+            claimant=claimant,
+            runner=runner,
+            log=log,
+            metrics=metrics,
+            look=self._wanted.set,
+            look_later=lambda: self._again_after(_AFTER_ERROR),
+        )
         self._unreadable: set[JobId] = set()
         self._pause_ends = PauseEnds(store, claims, log, self.tell_skipped)
         self.last_tick = clock.monotonic()
 
     def wake(self) -> None:
         """Something may be due earlier than thought, or wait for a slot: there will be a tick."""
-        self._something_waits = True
+        self._backlog.something_waits = True
         self._wanted.set()
 
-    def freed(self) -> None:
-        """A run gave its slot back: there will be a tick if anything may be waiting for one.
+    def ending(self) -> bool:
+        """A run is about to give its slot back; see `Backlog.ending`."""
+        return self._backlog.ending()
 
-        Who makes a run wait wakes us when it has committed, so after a look that found none there is none. A
-        caller may have been cancelled in between, so a look is not believed for long.
-        """
-        self._frees += 1
-        if self._something_waits or self._clock.monotonic() - self._looked_at > SECOND:
-            self._wanted.set()
+    def freed(self, *, claimed_along: bool) -> None:
+        """A run gave its slot back; see `Backlog.freed`."""
+        self._backlog.freed(claimed_along=claimed_along)
 
     def attach(self, timer: Timer) -> None:
         """The wake-up is armed on this timer."""
@@ -105,6 +105,7 @@ class Engine:
                 await self._wanted.wait()
                 self._wanted.clear()
                 if self._stopped:
+                    await self._backlog.settled()
                     return
                 await self._guarded_tick()
         finally:
@@ -136,26 +137,13 @@ class Engine:
         """
         late_limit = min(SLICE, self._rate.available(self._clock.monotonic()))
         look = await self._store.due(limit=SLICE, late_after=_LATE, late_limit=late_limit)
-        self._something_waits, self._looked_at = look.claimable, self._clock.monotonic()
-        claimed_all = not look.claimable or await self._claim_waiting()
+        self._backlog.seen(claimable=look.claimable)
+        claimed_all = not look.claimable or await self._backlog.claim()
         planned, fired_all = await self._fire_due(look, late_limit)
         if not (claimed_all and fired_all):
             self._wanted.set()
         if self._timer is not None:
             self._timer.arm(min((at for at in (look.next_wake, *planned) if at is not None), default=None))
-
-    async def _claim_waiting(self) -> bool:
-        """Waiting and queued runs that may start are started; True if this look found none.
-
-        A slice that is full of runs whose group has no room hides those behind it, so who started something
-        looks again: by then the group counts as full.
-        """
-        grants, expired = await self._store.claim(self._claimant, limit=SLICE)
-        for grant in grants:
-            self._runner.start(grant)
-        for run in expired:
-            self._tell_expired(run)
-        return not grants and not expired
 
     async def _fire_due(self, look: DueLook, late_limit: int) -> tuple[list[Micros | None], bool]:
         """One slice of due jobs fires; when they are due next, and whether that was all."""
@@ -208,7 +196,7 @@ class Engine:
         for run_id in expected:
             self._claims.expect(run_id)
         granted: set[RunId] = set()
-        frees = self._frees
+        frees = self._backlog.frees
         try:
             fired = await self._store.fire(self._claimant, plans)
             for count, (plan, came) in enumerate(zip(plans, fired, strict=True), start=1):
@@ -219,7 +207,7 @@ class Engine:
             for run_id in expected:
                 if run_id not in granted:
                     self._claims.forget(run_id)
-        if self._something_waits and self._frees != frees:
+        if self._backlog.something_waits and self._backlog.frees != frees:
             self._wanted.set()  # the slot that a run was queued for came free before we had heard of that run
 
     def _take(self, job: Job, fired: Fired) -> set[RunId]:
@@ -229,7 +217,7 @@ class Engine:
             if grant.run.fire_time is not None and grant.run.claimed_at is not None:
                 self._metrics.fired(grant.run.trigger, max(0, grant.run.claimed_at - grant.run.fire_time))
         for run in fired.queued:
-            self._something_waits = True
+            self._backlog.something_waits = True
             self._log.info(Event.RUN_QUEUED, job=job.id, run_id=run.id, fire_time=run.fire_time)
         for span in fired.skips:
             self.tell_skipped(job, span)
@@ -255,13 +243,6 @@ class Engine:
             last_at=span.last,
             count=span.count,
             message=span.note or None,
-        )
-
-    def _tell_expired(self, run: Run) -> None:
-        self._metrics.skipped("expired")
-        self._metrics.job_skipped(run.job, "expired")
-        self._log.warning(
-            Event.FIRE_SKIPPED, job=run.job, run_id=run.id, fire_time=run.fire_time, reason="expired"
         )
 
     def _again_after(self, wait: Micros) -> None:

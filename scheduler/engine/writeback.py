@@ -7,8 +7,7 @@ in and tells what came of them, one event per transition. An outcome is told onl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from scheduler.clock import Micros
 from scheduler.metrics import Metrics
@@ -31,40 +30,48 @@ _EVENT_OF: Final = {
 }
 
 
+class Slots(Protocol):
+    """Who fills the slots that ends give back."""
+
+    def ending(self) -> bool:
+        """An outcome is about to be written; whether what waits for a slot is claimed in the same commit."""
+        ...
+
+    def freed(self, *, claimed_along: bool) -> None:
+        """An end only gave its slot back; `claimed_along`: what `ending` said."""
+        ...
+
+    def wake(self) -> None:
+        """An end may start something by itself: a next try, a next slot."""
+        ...
+
+
 class WriteBack:
-    """Records outcomes and tells of them.
+    """Records outcomes and tells of them. `slots` is to be set before the first one."""
 
-    Args:
-        wake: called after an end that may start something by itself: a next try, a next slot.
-        freed: called after an end that only gives its slot back.
-    """
+    slots: Slots
 
-    def __init__(
-        self,
-        store: Store,
-        log: Logger,
-        metrics: Metrics,
-        *,
-        wake: Callable[[], None],
-        freed: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: Store, log: Logger, metrics: Metrics) -> None:
         self._store = store
         self._log = log
         self._metrics = metrics
-        self._wake = wake
-        self._freed = freed
 
     async def finish(self, verdict: Verdict) -> Finished:
         """The verdict is durable, or was refused because the claim moved on; either is told.
 
         It waits for a store that cannot commit, without end: an outcome is never dropped.
         """
+        claimed_along = self.slots.ending()
         finished = (await self._store.finish([verdict]))[0]
-        self.tell(finished, verdict)
+        self.tell(finished, verdict, claimed_along=claimed_along)
         return finished
 
-    def tell(self, finished: Finished, verdict: Verdict) -> None:
-        """One event per transition that this write-back made."""
+    def tell(self, finished: Finished, verdict: Verdict, *, claimed_along: bool = False) -> None:
+        """One event per transition that this write-back made.
+
+        Args:
+            claimed_along: its commit has claimed what waits for a slot, too.
+        """
         decision, run = finished.decision, finished.run
         if decision.standing is not Standing.WRITTEN:
             self._tell_refused(finished, verdict)
@@ -87,10 +94,10 @@ class WriteBack:
                 run_id=run.id,
                 message="its run said completed, but the definition was changed during the run: ignored",
             )
-        if run.state in TERMINAL and (decision.job is None or not decision.job.sets_next):
-            self._freed()
+        if run.state in TERMINAL and (decision.job is None or decision.job.next_fire_at is None):
+            self.slots.freed(claimed_along=claimed_along)
         else:
-            self._wake()
+            self.slots.wake()
 
     def tell_ended(self, run: Run) -> None:
         """The event of a run that another verb ended in its own transaction."""

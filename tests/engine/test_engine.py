@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.clock import HOUR, MILLISECOND, MINUTE, SECOND
 from scheduler.engine import engine as engine_module
-from scheduler.engine.engine import SLICE
+from scheduler.engine.backlog import SLICE
 from scheduler.engine.ports import Ended, EndKind
 from scheduler.errors import AlreadyRunning, StoreUnavailable
 from scheduler.model.jobs import JobId, JobStatus, Overlap, PauseMode

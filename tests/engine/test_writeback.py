@@ -34,7 +34,8 @@ async def test_pause_by_crashes_is_told_once(tmp_path: Path) -> None:
     """A job that crashes again while crashes have paused it already is not told as paused anew."""
     async with bench(tmp_path) as here:
         log = ToldLog()
-        writeback = WriteBack(here.store, log, Metrics(), wake=lambda: None, freed=lambda: None)
+        writeback = WriteBack(here.store, log, Metrics())
+        writeback.slots = here.engine
         await here.desk.add(make_definition(manual=True, max_crashes=1))
 
         await _crash(here.desk, writeback)
@@ -53,21 +54,31 @@ class Counted:
         return lambda *values: self.told.append((name, *values))
 
 
+class _Slots:
+    """Counts what it is told."""
+
+    def __init__(self, desk: Bare) -> None:
+        self._desk = desk
+
+    def ending(self) -> bool:
+        return False
+
+    def wake(self) -> None:
+        self._desk.woken += 1
+
+    def freed(self, *, claimed_along: bool) -> None:
+        assert not claimed_along
+        self._desk.freed += 1
+
+
 class Bare:
     """A write-back without a store: what it tells of a decision, and how loudly."""
 
     def __init__(self) -> None:
         self.metrics, self.woken, self.freed = Counted(), 0, 0
         self.lines: list[tuple[str, Event, dict[str, object]]] = []
-        self.writeback = WriteBack(
-            cast(Any, None), cast(Any, self), cast(Any, self.metrics), wake=self._wake, freed=self._free
-        )
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-    def _free(self) -> None:
-        self.freed += 1
+        self.writeback = WriteBack(cast(Any, None), cast(Any, self), cast(Any, self.metrics))
+        self.writeback.slots = _Slots(self)
 
     def info(self, event: Event, **fields: object) -> None:
         self.lines.append(("info", event, fields))
@@ -208,7 +219,10 @@ def test_an_end_that_sets_the_next_slot_wakes(sets_next: bool) -> None:
     desk = Bare()
 
     desk.tell(
-        Decision(standing=Standing.WRITTEN, job=job_write(None, sets_next=sets_next)),
+        Decision(
+            standing=Standing.WRITTEN,
+            job=job_write(None, sets_next=True, next_fire_at=START if sets_next else None),
+        ),
         run_in(RunState.SUCCEEDED),
     )
 

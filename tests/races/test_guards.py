@@ -397,7 +397,8 @@ async def test_progress_of_a_lost_claim_is_not_told(path: Path, guarded: bool) -
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_the_child_of_a_lost_claim_is_not_recorded(path: Path, guarded: bool) -> None:
     """I3, I11: the process of the worker before must not stand where the one of now is looked for."""
-    async with opened(path, None if guarded else weakened("report_child", "AND runs.claim = child.claim")) as desk:
+    weak = weakened("report_child", "AND runs.claim = child.claim")
+    async with opened(path, None if guarded else weak) as desk:
         await desk.add(make_definition(on_crash="retry"))
         run = await desk.fired()
         await desk.crash(run)

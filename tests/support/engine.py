@@ -320,20 +320,11 @@ def assemble(
     who = make_claimant(**claimant)
     log, metrics = ToldLog(), Metrics()
     executor, undertaker, timer = scripted or ScriptedExecutor(), Undertaken(), FakeTimer()
-    engine: Engine | None = None
-
-    def wake() -> None:
-        assert engine is not None
-        engine.wake()
-
-    def freed() -> None:
-        assert engine is not None
-        engine.freed()
 
     async def grace_of(_: str) -> Micros:
         return SECOND
 
-    writeback = WriteBack(store, log, metrics, wake=wake, freed=freed)
+    writeback = WriteBack(store, log, metrics)
     reporter = Reporter(store, clock, log)
     recoverer = Recoverer(
         undertaker=undertaker, writeback=writeback, grace_of=grace_of, log=log, metrics=metrics
@@ -368,6 +359,7 @@ def assemble(
         metrics=metrics,
     )
     engine.attach(timer)
+    writeback.slots = engine
     operations = Operations(
         store=store,
         clock=clock,
@@ -393,7 +385,7 @@ def assemble(
         recoverer=recoverer,
         reporter=reporter,
         writeback=writeback,
-        wall_watch=WallWatch(store, clock, log, period=15 * SECOND, on_step=wake),
+        wall_watch=WallWatch(store, clock, log, period=15 * SECOND, on_step=engine.wake),
         drain=Drain(
             engine=engine,
             claims=claims,
