@@ -184,7 +184,7 @@ def test_ctrl_c_ends_the_follower_and_not_the_run(living: Daemon) -> None:
 
     follower.send_signal(signal.SIGINT)
 
-    assert follower.wait(timeout=10) == 130
+    assert follower.wait(timeout=30) == 130
     assert living.run_of(id)["state"] == "running"
     living.open_gate("gate")
     follower.communicate()

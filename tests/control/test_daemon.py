@@ -170,7 +170,7 @@ class TestStore:
             await asyncio.Event().wait()
 
         monkeypatch.setattr("scheduler.control.facade.Facade.look", look)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await client.get("/v1/jobs/nightly")).status == 200
 
     @pytest.mark.slow

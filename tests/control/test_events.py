@@ -173,7 +173,7 @@ async def test_a_stop_ends_the_stream(daemon: Daemon) -> None:
         events = []
         while (block := await stream.block()) is not None:
             events.append(block)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await daemon.life
 
     assert next(block["event"] for block in events if "event" in block) == "daemon_draining"

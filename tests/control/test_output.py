@@ -97,7 +97,7 @@ async def test_following_ends_when_the_server_stops(jobs: Daemon) -> None:
 
         jobs.service.stop()
         jobs.service.stop()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             rest = await wire.ended()
 
     assert rest.endswith(b"0\r\n\r\n")

@@ -334,7 +334,7 @@ class Daemon:
         try:
             if kind is None and self.process is not None and self.process.poll() is None:
                 self.stop()
-                self.until(lambda: self.descendants() == [], seconds=5)
+                self.until(lambda: self.descendants() == [])
         finally:
             self.close()
 

@@ -302,7 +302,7 @@ async def _end(made: Bench) -> None:
     for task in made.tasks:
         task.cancel()
     with suppress(TimeoutError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.gather(*tasks, return_exceptions=True)
 
 

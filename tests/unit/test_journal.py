@@ -20,7 +20,7 @@ def journald(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket
     """What journald holds at its end of the socket."""
     monkeypatch.setattr(journal, "ADDRESS", tmp_path / "journal")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-        receiver.settimeout(5)
+        receiver.settimeout(30)
         receiver.bind(str(journal.ADDRESS))
         yield receiver
 
@@ -121,7 +121,7 @@ def test_a_journal_that_goes_and_comes_back_gets_the_next_entry(tmp_path: Path) 
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as second:
         second.bind(str(address))
-        second.settimeout(5)
+        second.settimeout(30)
         assert sink([b"EVENT=kept\n", b"EVENT=kept too\n"]) == 0
         assert second.recv(100) == b"EVENT=kept\n"
         assert second.recv(100) == b"EVENT=kept too\n"

@@ -20,7 +20,7 @@ class Manager:
     def __init__(self, address: str) -> None:
         self.variable = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(5)
+        self._socket.settimeout(30)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
     @property

@@ -151,7 +151,7 @@ async def test_stdin_is_at_its_end_at_once(executor: CommandExecutor, tmp_path: 
     """A command that asks, of stdin or of a terminal, gets no answer and does not wait for one (B33)."""
     granted = grant(shell(line))
 
-    await asyncio.wait_for(run_to_end(executor, granted), 5)
+    await asyncio.wait_for(run_to_end(executor, granted), 30)
 
     assert b"got:\n" in written(tmp_path, granted)
 

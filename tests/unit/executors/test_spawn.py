@@ -230,7 +230,7 @@ async def test_exit_is_learnt_without_reaping(
         monkeypatch.setattr(os, "pidfd_open", lambda _pid: (_ for _ in ()).throw(OSError(38, "ENOSYS")))
     spawned = spawner.spawn(launch("/bin/sh", "-c", "sleep 0.1; exit 6"))
 
-    await asyncio.wait_for(exited(spawned.pid), 5)
+    await asyncio.wait_for(exited(spawned.pid), 30)
 
     assert reap(spawned.child) == 6
     close(spawned)
