@@ -9,10 +9,11 @@ from typing import NamedTuple
 from scheduler.clock import Micros
 from scheduler.errors import IllegalTransition
 from scheduler.model.jobs import Job, JobId
+from scheduler.model.record import altered
 from scheduler.model.runs import Grant, Run, RunReason, RunState
 from scheduler.rules.reconcile import SCHEDULED
 from scheduler.store.finishing import end_job_if_exhausted
-from scheduler.store.liverows import Standing, live_jobs, live_run, live_runs, occupancy, standings
+from scheduler.store.liverows import Standing, live_jobs, live_run, occupancy, standings
 from scheduler.store.operating import next_from_now
 from scheduler.store.rows import run_from
 from scheduler.store.starting import Room, grant_of, record_attempts
@@ -104,9 +105,29 @@ def _claim_all(tx: Transaction, who: Claimant, chosen: Sequence[_Chosen]) -> lis
     )
     if claimed != len(rows):
         raise IllegalTransition("a run changed inside the transaction that read it")
-    live = live_runs(tx, [one.run.id for one in chosen])
-    record_attempts(tx, list(live.values()))
-    return [grant_of(live[run.id], job) for run, job, _ in chosen]
+    runs = [_as_claimed(one, who, lease_until, tx.now) for one in chosen]
+    record_attempts(tx, runs)
+    return [grant_of(run, job) for run, (_, job, _) in zip(runs, chosen, strict=True)]
+
+
+def _as_claimed(chosen: _Chosen, who: Claimant, lease_until: Micros, now: Micros) -> Run:
+    """The row as `claim_run` has left it."""
+    run = chosen.run
+    return altered(
+        run,
+        state=RunState.RUNNING,
+        reason=None,
+        message=None,
+        ready_at=None,
+        claim=run.claim + 1,
+        owner=who.owner.id,
+        lease_until=lease_until,
+        claimed_at=now,
+        started_at=now if run.started_at is None else run.started_at,
+        progress_at=now,
+        definition_revision=chosen.job.definition_revision,
+        serial=chosen.serial,
+    )
 
 
 def _is_expired(run: Run, job: Job, now: Micros) -> bool:

@@ -160,8 +160,8 @@ def _write(tx: Transaction, ends: Sequence[_End]) -> list[Finished]:
     if not ends:
         return []
     _write_run_and_counters(tx, ends)
-    jobs = _end_jobs(tx, [end for end in ends if end.decision.ends_job])
-    return [_finished(end, tx.now, jobs.get(end.live.run.job) or _job_after(end)) for end in ends]
+    _end_jobs(tx, [end for end in ends if end.decision.ends_job])
+    return [_finished(end, tx.now, _job_after(end)) for end in ends]
 
 
 def _write_run_and_counters(tx: Transaction, ends: Sequence[_End]) -> None:
@@ -169,18 +169,15 @@ def _write_run_and_counters(tx: Transaction, ends: Sequence[_End]) -> None:
     _write_counters(tx, [(end.live.job, end.decision.job) for end in ends])
 
 
-def _end_jobs(tx: Transaction, ends: Sequence[_End]) -> dict[JobId, Job]:
-    """The jobs that end with these runs, as they are now."""
+def _end_jobs(tx: Transaction, ends: Sequence[_End]) -> None:
+    """The jobs that end with these runs have ended."""
     rows = [
         (job.id, write.status, job.revision)
         for _, live, decision, _ in ends
         if (job := live.job) is not None and (write := decision.job) is not None
     ]
-    if not rows:
-        return {}
-    if tx.execute("end_job", ends=packed(rows)) != len(rows):
+    if rows and tx.execute("end_job", ends=packed(rows)) != len(rows):
         raise IllegalTransition("a job changed inside the transaction that read it")
-    return live_jobs(tx, [end.live.run.job for end in ends])
 
 
 def _finished(end: _End, now: Micros, job: Job | None) -> Finished:
@@ -209,11 +206,14 @@ def _run_after(end: _End, now: Micros) -> Run:
 
 
 def _job_after(end: _End) -> Job | None:
-    """The row as `write_counters` has left it."""
+    """The row as `write_counters` has left it, and `end_job`, where this ends it."""
     job, write = end.live.job, end.decision.job
     if job is None or write is None:
         return job
-    return altered(job, failures=write.failures, crashes=write.crashes, fires_done=write.fires_done)
+    counted = altered(job, failures=write.failures, crashes=write.crashes, fires_done=write.fires_done)
+    if not end.decision.ends_job:
+        return counted
+    return altered(counted, status=write.status, pause=None, held_from=None, next_fire_at=None, due_at=None)
 
 
 def _write_runs(tx: Transaction, ends: Sequence[_End]) -> None:

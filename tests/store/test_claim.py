@@ -10,7 +10,7 @@ from scheduler.clock import DAY, HOUR, MINUTE, SECOND
 from scheduler.model.jobs import JobId, JobStatus, Overlap
 from scheduler.model.runs import Run, RunState
 from scheduler.rules.reconcile import Ending
-from scheduler.store.values import Missed
+from scheduler.store.values import Missed, Report
 from tests.support.builders import JOB, make_definition
 from tests.support.clock import START, FakeClock
 from tests.support.desk import Desk, Told
@@ -46,6 +46,22 @@ async def test_a_waiting_run_is_claimed_at_its_moment(desk: Desk, clock: FakeClo
     assert again.claimed_at == again.progress_at == clock.now()
     attempts = await desk.store.attempts(run.id)
     assert [(one.claim, one.attempt, one.state) for one in attempts] == [(1, 1, "failed"), (2, 2, None)]
+
+
+async def test_a_worker_gets_the_row_that_its_claim_has_left(desk: Desk, clock: FakeClock) -> None:
+    """What a claim hands out is the row as it stands, to the last digit: queued before, or tried again."""
+    await desk.add(make_definition("again", manual=True, retry=RETRY))
+    await desk.add(make_definition("first", manual=True))
+    again = (await desk.start(JobId("again"))).run
+    await desk.store.report([Report(run_id=again.id, claim=1, progress_at=clock.now(), cost=1 / 3)])
+    await desk.finish(again, Ending.FAILED, message="no luck")
+    await queued(desk, "first")
+    clock.move(10 * SECOND)
+
+    grants = await desk.claim()
+
+    assert [grant.run.job for grant in grants] == ["again", "first"]
+    assert [grant.run for grant in grants] == [await desk.run(grant.run) for grant in grants]
 
 
 async def test_claims_are_ranked_within_their_batch(desk: Desk) -> None:

@@ -246,7 +246,8 @@ SELECT json_group_array(json_array(
     fire_time, fire_time_last, count, generation, args, under_pause, wish,
     attempt, claim, owner, lease_until, serial,
     queued_at, claimed_at, started_at, finished_at, progress_at, job_counted,
-    added_revision, definition_revision, pid, pid_ticks, exit_code, signal, result, cost,
+    added_revision, definition_revision, pid, pid_ticks, exit_code, signal, result,
+    CASE WHEN cost IS NOT NULL THEN json(printf('%!.17g', cost)) END,
     done, total, failed, unknown, progress_message, items_total, spent
 ))
 FROM (
