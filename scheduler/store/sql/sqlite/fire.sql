@@ -94,19 +94,10 @@ SELECT * FROM jobs WHERE due_at IS NOT NULL AND id > :after ORDER BY id LIMIT :l
 -- The unfinished runs of each of these jobs, and what the engine may have written since the job was looked at.
 -- Scheduled runs count for `max_runs`: those of this incarnation.
 SELECT json_group_array(json_array(
-    jobs.id,
-    coalesce(live, 0),
-    coalesce(claimed, 0),
-    coalesce(recovering, 0),
-    coalesce(queued, 0),
-    coalesce(scheduled, 0),
-    jobs.generation,
-    jobs.problem_code
+    id, live, claimed, recovering, queued, scheduled, generation, problem_code
 ))
-FROM json_each(:jobs) AS asked
-JOIN jobs ON jobs.id = asked.value
-LEFT JOIN (
-    SELECT runs.job,
+FROM (
+    SELECT jobs.id,
            count(*) FILTER (WHERE runs.state <> 'queued')                       AS live,
            count(*) FILTER (WHERE runs.state IN ('running', 'recovering'))      AS claimed,
            count(*) FILTER (WHERE runs.state = 'recovering')                    AS recovering,
@@ -114,14 +105,15 @@ LEFT JOIN (
            count(*) FILTER (
                WHERE runs.trigger IN ('schedule', 'catch_up')
                  AND runs.job_counted = 0
-                 AND runs.added_revision = own.added_revision
-           )                                                                    AS scheduled
+                 AND runs.added_revision = jobs.added_revision
+           )                                                                    AS scheduled,
+           jobs.generation,
+           jobs.problem_code
     FROM json_each(:jobs) AS asked
-    JOIN runs ON runs.job = asked.value
-    JOIN jobs AS own ON own.id = runs.job
-    WHERE runs.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
-    GROUP BY runs.job
-) AS unfinished ON unfinished.job = jobs.id;
+    CROSS JOIN jobs ON jobs.id = asked.value
+    LEFT JOIN runs ON runs.job = jobs.id AND runs.state IN ('queued', 'running', 'recovering', 'waiting', 'held')
+    GROUP BY asked.key
+);
 
 -- name: unfinished_runs
 -- Live and queued runs of a job, oldest first.
