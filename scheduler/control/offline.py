@@ -98,8 +98,9 @@ class OfflineAnswers:
             label=asked.label,
             search=asked.q,
         )
-        page = self._jobs.page(rows, asked.limit, [view.job.id for view in rows])
-        return api.JobPage(items=list(map(self._views.job, page.rows)), next_cursor=page.next_cursor)
+        page = self._jobs.page(rows, asked.limit, [job.id for job in rows])
+        items = [api.Job.model_validate(self._views.listed(job)) for job in page.rows]
+        return api.JobPage(items=items, next_cursor=page.next_cursor)
 
     async def _list_runs(self, asked: RunsQuery) -> api.RunPage:
         rows = await self._reads.runs(
@@ -118,7 +119,7 @@ class OfflineAnswers:
     async def _next(self, job_id: JobId, asked: NextQuery) -> api.FireTimes:
         job = (await self._reads.job(job_id)).job
         times = await coming(job, asked.n, _nobody_waits)
-        return api.FireTimes(items=[told(at, self._views.zone_of(job.definition)) for at in times])
+        return api.FireTimes(items=[told(at, self._views.zone_of(job.definition.timezone)) for at in times])
 
     async def _why(self, job_id: JobId, at: Micros | None) -> Why:
         """The reason in the job's own rows; where they have none, that no daemon is there to run it."""

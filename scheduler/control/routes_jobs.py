@@ -6,6 +6,7 @@ import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic_core import to_json
 
 from scheduler.clock import Clock
 from scheduler.control import models as api
@@ -29,8 +30,8 @@ from scheduler.control.requests import (
 )
 from scheduler.control.views import Views, in_slices, job_and_runs, told
 from scheduler.model.jobs import JobId
+from scheduler.model.listed import ListedJob
 from scheduler.store.protocol import Reads
-from scheduler.store.values import JobView
 
 _PAUSE = PauseBody()
 _RESUME = ResumeBody()
@@ -75,7 +76,7 @@ class JobRoutes:
             label=asked.label,
             search=asked.q,
         )
-        page = self._jobs.page(rows, asked.limit, [view.job.id for view in rows])
+        page = self._jobs.page(rows, asked.limit, [job.id for job in rows])
         items = await in_slices(page.rows, self._told, self._breathe)
         return page_response(items, page.next_cursor)
 
@@ -90,7 +91,7 @@ class JobRoutes:
         """The coming fire times, in the job's zone; none while it cannot fire."""
         await look(self._operations)
         job = (await self._reads.job(id)).job
-        zone = self._views.zone_of(job.definition)
+        zone = self._views.zone_of(job.definition.timezone)
         times = await coming(job, asked.n, self._breathe)
         return api.FireTimes(items=[told(at, zone) for at in times])
 
@@ -149,8 +150,8 @@ class JobRoutes:
         done = await self._operations.skip_next(id, body.n, asking)
         return await job_and_runs(self._views, self._reads, done)
 
-    def _told(self, view: JobView) -> str:
-        return self._views.job(view).model_dump_json(by_alias=True)
+    def _told(self, job: ListedJob) -> str:
+        return to_json(self._views.listed(job), inf_nan_mode="null").decode()
 
     async def _breathe(self) -> None:
         await self._clock.sleep(0)

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, timedelta, tzinfo
-from typing import Any, Final, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from scheduler.clock import Micros, from_micros, seconds
+from scheduler.clock import Micros, from_micros, seconds, to_micros
 from scheduler.control import models as api
 from scheduler.control import ports
 from scheduler.errors import Fault, NotFound, StoreUnavailable
 from scheduler.model import items, jobs, runs
-from scheduler.model.alerts import masked_source
-from scheduler.model.triggers import At, Cron, Delay, Every, Manual
+from scheduler.model.alerts import masked
+from scheduler.model.definitions import ACTION_KEYS, TRIGGER_KEYS
+from scheduler.model.listed import ListedJob, listed
 from scheduler.store import protocol, values
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _SLICE: Final = 50
-_MINUTE: Final = timedelta(minutes=1)
 
 
 def told(at: Micros, zone: tzinfo) -> str:
     """The instant as RFC 3339 text in the zone, or in UTC where the offset has seconds (local mean times)."""
-    moment = from_micros(at, zone)
-    offset = moment.utcoffset()
-    return from_micros(at, UTC).isoformat() if offset is None or offset % _MINUTE else moment.isoformat()
+    text = from_micros(at, zone).isoformat()
+    return text if text[-6] in "+-" else from_micros(at, UTC).isoformat()
 
 
 async def in_slices(
@@ -61,49 +60,55 @@ class Views:
         """The same for an instant that may be missing."""
         return None if at is None else told(at, self.zone)
 
-    def zone_of(self, definition: jobs.JobDefinition) -> tzinfo:
-        """The job's zone; the daemon's where this machine does not know it any more."""
+    def zone_of(self, timezone: str) -> tzinfo:
+        """A job's zone; the daemon's where this machine does not know it any more."""
         try:
-            return ZoneInfo(definition.timezone)
+            return ZoneInfo(timezone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return self.zone
 
     def job(self, view: values.JobView) -> api.Job:
         """A job with its last run and its runs in flight."""
-        job, definition = view.job, view.job.definition
-        source = masked_source(definition.source)
-        zone = self.zone_of(definition)
-        return api.Job(
-            id=job.id,
-            description=definition.description,
-            status=job.status,
-            revision=job.revision,
-            definition_revision=job.definition_revision,
-            trigger=_trigger(definition, source, zone),
-            action=_action(definition.action),
-            next_fire_at=None if job.next_fire_at is None else told(job.next_fire_at, zone),
-            last_run=None if view.last_run is None else self.summary(view.last_run),
-            live_runs=[self.summary(run) for run in view.live_runs],
-            pause=None if job.pause is None else self.pause(job.pause),
-            enabled=job.enabled,
-            problem=_problem(job),
-            group=definition.group,
-            labels=list(definition.labels),
-            origin=job.origin,
-            origin_file=job.origin_file,
-            definition=source,
-        )
+        return api.Job.model_validate(self.listed(listed(view.job, view.last_run, view.live_runs)))
+
+    def listed(self, job: ListedJob) -> dict[str, Any]:
+        """The members of `api.Job` in their order, as JSON has them; a page is made of these, unchecked."""
+        shown = job.shown
+        zone = self.zone_of(shown.get("timezone", "UTC"))
+        return {
+            "id": job.id,
+            "description": shown.get("description", ""),
+            "status": job.status.value,
+            "revision": job.revision,
+            "definition_revision": job.definition_revision,
+            "trigger": _trigger(shown, zone),
+            "action": _action(shown),
+            "next_fire_at": None if job.next_fire_at is None else told(job.next_fire_at, zone),
+            "last_run": None if job.last_run is None else self._run(job.last_run),
+            "live_runs": [self._run(run) for run in job.live_runs],
+            "pause": None if job.pause is None else self._pause(job.pause),
+            "enabled": job.enabled,
+            "problem": _problem(job),
+            "group": shown.get("group"),
+            "labels": shown.get("labels", []),
+            "origin": job.origin.value,
+            "origin_file": job.origin_file,
+            "definition": masked(job.definition),
+        }
 
     def pause(self, pause: jobs.Pause) -> api.Pause:
         """A pause."""
-        return api.Pause(
-            reason=pause.reason,
-            note=pause.note,
-            by=pause.by,
-            since=self.time(pause.since),
-            until=self.time_or_none(pause.until),
-            mode=pause.mode,
-        )
+        return api.Pause(**self._pause(pause))
+
+    def _pause(self, pause: jobs.Pause) -> dict[str, Any]:
+        return {
+            "reason": pause.reason.value,
+            "note": pause.note,
+            "by": pause.by,
+            "since": self.time(pause.since),
+            "until": self.time_or_none(pause.until),
+            "mode": pause.mode.value,
+        }
 
     def summary(self, run: runs.Run) -> api.RunSummary:
         """A run without its attempts."""
@@ -118,10 +123,10 @@ class Views:
         return {
             "id": run.id,
             "job": run.job,
-            "state": run.state,
+            "state": run.state.value,
             "reason": run.reason,
             "message": run.message,
-            "trigger": run.trigger,
+            "trigger": run.trigger.value,
             "fire_time": self.time_or_none(run.fire_time),
             "attempt": run.attempt,
             "claim": run.claim,
@@ -131,16 +136,16 @@ class Views:
             "exit_code": run.exit_code,
             "signal": run.signal,
             "result": None if run.result is None else json.loads(run.result),
-            "progress": api.Progress(
-                done=progress.done,
-                total=progress.total,
-                failed=progress.failed,
-                unknown=progress.unknown,
-                message=progress.message,
-            ),
+            "progress": {
+                "done": progress.done,
+                "total": progress.total,
+                "failed": progress.failed,
+                "unknown": progress.unknown,
+                "message": progress.message,
+            },
             "cost": run.cost,
             "pid": run.pid,
-            "wish": run.wish,
+            "wish": run.wish.value,
             "ready_at": self.time_or_none(run.ready_at),
             "fire_time_last": self.time_or_none(run.fire_time_last),
             "count": run.count,
@@ -271,33 +276,26 @@ def _seconds(age: Micros | None) -> float | None:
     return None if age is None else seconds(age)
 
 
-def _problem(job: jobs.Job) -> api.JobProblem | None:
+def _problem(job: ListedJob) -> dict[str, str] | None:
     if job.problem_code is None:
         return None
-    return api.JobProblem(code=job.problem_code, message=job.problem_message or "")
+    return {"code": job.problem_code, "message": job.problem_message or ""}
 
 
-def _trigger(definition: jobs.JobDefinition, source: dict[str, Any], zone: tzinfo) -> api.Trigger:
-    match trigger := definition.schedule.trigger:
-        case Cron():
-            return api.CronTrigger(cron=source["cron"], timezone=definition.timezone)
-        case Every():
-            return api.EveryTrigger(every=source["every"])
-        case Delay():
-            return api.DelayTrigger(delay=source["delay"])
-        case At():
-            return api.AtTrigger(at=told(trigger.instant, zone))
-        case Manual():
-            return api.ManualTrigger()
+def _trigger(shown: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
+    kind = next(key for key in TRIGGER_KEYS if key in shown)
+    match kind:
+        case "cron":
+            return {"kind": kind, "cron": shown["cron"], "timezone": shown.get("timezone", "UTC")}
+        case "at":
+            at = to_micros(datetime.fromisoformat(shown["at"]))
+            return {"kind": kind, "at": told(at, zone)}
+        case "manual":
+            return {"kind": kind}
         case _:
-            assert_never(trigger)
+            return {"kind": kind, kind: shown[kind]}
 
 
-def _action(action: jobs.Action) -> api.Action:
-    match action:
-        case jobs.CommandAction():
-            return api.CommandAction(command=list(action.argv))
-        case jobs.ShellAction():
-            return api.ShellAction(shell=action.line)
-        case jobs.PythonAction():
-            return api.PythonAction(python=action.handler)
+def _action(shown: Mapping[str, Any]) -> dict[str, Any]:
+    kind = next(key for key in ACTION_KEYS if key in shown)
+    return {"kind": kind, kind: shown[kind]}

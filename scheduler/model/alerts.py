@@ -6,7 +6,6 @@ is `engine.alerts`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -90,9 +89,9 @@ def masked_url(url: str) -> str:
     return urlunsplit(shown)
 
 
-def masked_source(source: str) -> dict[str, Any]:
-    """The canonical text of a definition as a table for people: as it is, but for the secrets in URLs."""
-    table: dict[str, Any] = json.loads(source)
+def masked(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a definition's canonical text for people: as they are, but for the secrets in URLs."""
+    table = dict(definition)
     for key in HOOK_KEYS:
         if isinstance(table.get(key), str):
             table[key] = masked_url(table[key])

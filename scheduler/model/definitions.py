@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduler.clock import SECOND, Micros, rfc3339, to_micros
+from scheduler.errors import Invalid
 from scheduler.model.alerts import HOOK_KEYS, Alerts, Ping, hook_of
 from scheduler.model.items import MONEY
 from scheduler.model.jobs import (
@@ -37,10 +38,23 @@ from scheduler.model.jobs import (
     ShellAction,
     UnknownItems,
 )
-from scheduler.model.triggers import At, Cron, Delay, Every, Exclusions, Manual, Schedule, Trigger
+from scheduler.model.triggers import (
+    At,
+    Cron,
+    Delay,
+    Every,
+    Exclusions,
+    Manual,
+    Schedule,
+    Trigger,
+    load_zone,
+)
 
 TRIGGER_KEYS: Final = ("cron", "every", "delay", "at", "manual")
 ACTION_KEYS: Final = ("command", "shell", "python")
+
+_LAID_OVER: Final = frozenset({"start_at", "end_at", "except", "jitter"})
+"""What a schedule lays over its trigger, and may not agree with."""
 
 
 def canonical(source: Mapping[str, JsonValue]) -> str:
@@ -85,6 +99,21 @@ def decode(job_id: JobId | str, source: str) -> JobDefinition:
         alerts=_alerts(given),
         **values,
     )
+
+
+def is_plain(table: Mapping[str, Any]) -> bool:
+    """`decode` would take a text with these keys, as far as its trigger and its zone alone can tell.
+
+    False where it might not, or where more than these two decide.
+    """
+    if not _LAID_OVER.isdisjoint(table):
+        return False
+    try:
+        _trigger(table)
+        load_zone(table.get("timezone", "UTC"))
+    except Invalid:
+        return False
+    return True
 
 
 def wire_seconds(duration: Micros) -> int | float:

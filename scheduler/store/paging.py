@@ -1,7 +1,7 @@
 """Pages of jobs and runs: rows are found by an index, or stretch by stretch, and decoded beside the loop.
 
 The connection also serves the engine's looks, so no statement reads more than a bounded number of rows, and
-a page of definitions is decoded in its thread: neither a tick nor the loop waits for a long list (I15).
+a page of definitions is read in its thread: neither a tick nor the loop waits for a long list (I15).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 
 from scheduler.clock import Micros
 from scheduler.model.jobs import JobId
+from scheduler.model.listed import ListedJob
 from scheduler.model.runs import Run
-from scheduler.store.rows import Row, job_of, run_of
-from scheduler.store.values import JobView
+from scheduler.store.rows import Row, listed_of, run_of
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class SqlitePages:
         group: str | None = None,
         label: str | None = None,
         search: str | None = None,
-    ) -> list[JobView]:
+    ) -> list[ListedJob]:
         if label is not None or search is not None or (status and group):
             wanted = {
                 "status": status,
@@ -53,13 +53,13 @@ class SqlitePages:
                 "label": label,
                 "search": None if search is None else search.lower(),
             }
-            return await self._views(await self._search_jobs(after or "", limit, wanted))
+            return await self._listed(await self._search_jobs(after or "", limit, wanted))
         values: dict[str, object] = {"after": after or "", "limit": limit}
         if status is not None:
-            return await self._views(await self._rows("list_jobs_of_status", status=status, **values))
+            return await self._listed(await self._rows("list_jobs_of_status", status=status, **values))
         if group is not None:
-            return await self._views(await self._rows("list_jobs_in_group", group_name=group, **values))
-        return await self._views(await self._rows("list_jobs", **values))
+            return await self._listed(await self._rows("list_jobs_in_group", group_name=group, **values))
+        return await self._listed(await self._rows("list_jobs", **values))
 
     async def _search_jobs(self, after: str, limit: int, wanted: Mapping[str, object]) -> list[Row]:
         """The first jobs behind `after` that fit, looked for stretch by stretch."""
@@ -75,21 +75,26 @@ class SqlitePages:
             after = stretch["until"]
         return found
 
-    async def _views(self, rows: Sequence[Row]) -> list[JobView]:
-        """The jobs with their runs, decoded in the thread that read them."""
-        return await self._read(lambda db: self._with_runs(db, rows))
+    async def _listed(self, rows: Sequence[Row]) -> list[ListedJob]:
+        """The jobs with their runs, read from their rows in the thread that fetched them."""
+        ids = [row["id"] for row in rows]
 
-    def _with_runs(self, db: sqlite3.Connection, rows: Sequence[Row]) -> list[JobView]:
-        """In the connection's thread: these jobs with their runs."""
-        ids = json.dumps([row["id"] for row in rows])
+        def look(db: sqlite3.Connection) -> list[ListedJob]:
+            runs = self._runs_of(db, ids)
+            return [listed_of(row, *of_job) for row, of_job in zip(rows, runs, strict=True)]
+
+        return await self._read(look)
+
+    def _runs_of(
+        self, db: sqlite3.Connection, jobs: Sequence[str]
+    ) -> list[tuple[Run | None, tuple[Run, ...]]]:
+        """In the connection's thread: the last run of each of these jobs, and its runs in flight."""
+        ids = json.dumps(jobs)
         last = {row["job"]: run_of(row) for row in db.execute(self._queries["last_runs"], {"jobs": ids})}
         live: dict[str, list[Run]] = {}
         for row in db.execute(self._queries["live_runs_of"], {"jobs": ids}):
             live.setdefault(row["job"], []).append(run_of(row))
-        jobs = [job_of(row) for row in rows]
-        return [
-            JobView(job=job, last_run=last.get(job.id), live_runs=tuple(live.get(job.id, ()))) for job in jobs
-        ]
+        return [(last.get(job), tuple(live.get(job, ()))) for job in jobs]
 
     async def runs(
         self,

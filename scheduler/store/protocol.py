@@ -18,6 +18,7 @@ from scheduler.clock import Micros
 from scheduler.errors import AlreadyDone, SchedulerError
 from scheduler.model.items import Item, ItemCounts
 from scheduler.model.jobs import Job, JobId, Pause, Retention
+from scheduler.model.listed import ListedJob
 from scheduler.model.runs import Attempt, Grant, Owner, OwnerId, Run, RunId, Wish
 from scheduler.rules.planning import FirePlan
 from scheduler.rules.reconcile import Verdict
@@ -62,7 +63,7 @@ class Reads(Protocol):
         group: str | None = None,
         label: str | None = None,
         search: str | None = None,
-    ) -> list[JobView]:
+    ) -> list[ListedJob]:
         """Up to `limit` jobs with id > `after`, by id; removed ones are left out."""
         ...
 

@@ -50,14 +50,17 @@ class SqliteReads(SqlitePages):
         self._queries = queries
 
     async def job(self, job_id: JobId) -> JobView:
-        def look(db: sqlite3.Connection) -> list[JobView]:
-            rows = db.execute(self._queries["live_job"], {"id": job_id}).fetchall()
-            return self._with_runs(db, [row for row in rows if row["removed_at"] is None])
+        def look(db: sqlite3.Connection) -> JobView | None:
+            row = db.execute(self._queries["live_job"], {"id": job_id}).fetchone()
+            if row is None or row["removed_at"] is not None:
+                return None
+            ((last_run, live_runs),) = self._runs_of(db, [job_id])
+            return JobView(job=job_of(row), last_run=last_run, live_runs=live_runs)
 
-        views = await self._read(look)
-        if not views:
+        view = await self._read(look)
+        if view is None:
             raise NotFound(f"there is no job {job_id}")
-        return views[0]
+        return view
 
     async def run(self, run_id: RunId) -> Run:
         row = await self._one("live_run", id=run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -9,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.clock import Micros
 from scheduler.errors import Invalid
-from scheduler.model.definitions import decode
+from scheduler.model.definitions import decode, is_plain
 from scheduler.model.items import Item, ItemState
 from scheduler.model.jobs import (
     Job,
@@ -22,6 +23,7 @@ from scheduler.model.jobs import (
     PauseReason,
     ShellAction,
 )
+from scheduler.model.listed import STAND_IN, ListedJob
 from scheduler.model.runs import (
     Attempt,
     OwnerId,
@@ -55,7 +57,7 @@ def definition_of(job_id: JobId, source: str) -> tuple[JobDefinition, str | None
                 id=job_id,
                 source=source,
                 schedule=Schedule(Manual()),
-                action=ShellAction(line="exit 78"),  # never run: EX_CONFIG of sysexits.h, if it ever were
+                action=ShellAction(line=STAND_IN["shell"]),
             ),
             error.message,
         )
@@ -118,6 +120,40 @@ def job_from(values: Sequence[Any], decoded: tuple[JobDefinition, str | None]) -
         removed_at=removed_at,
         held_from=held_from,
     )
+
+
+def listed_of(row: Row, last_run: Run | None, live_runs: tuple[Run, ...]) -> ListedJob:
+    """The live job row for a list, its definition decoded only where it might turn out not to be sound."""
+    values = picked(_LISTED_COLUMNS, row)
+    (id, status, enabled, revision, definition_revision, origin, origin_file, next_fire_at) = values[:8]
+    (problem_code, problem_message, definition, reason, mode, by, note, since, until) = values[8:]
+    table = json.loads(definition)
+    error = None if is_plain(table) else definition_of(id, definition)[1]
+    return ListedJob(
+        id=id,
+        status=_STATUS[status],
+        enabled=bool(enabled),
+        revision=revision,
+        definition_revision=definition_revision,
+        origin=_ORIGIN[origin],
+        origin_file=origin_file,
+        next_fire_at=next_fire_at,
+        problem_code=problem_code if error is None else "broken",
+        problem_message=problem_message if error is None else error,
+        pause=None if reason is None else _pause(reason, mode, by, note, since, until),
+        definition=table,
+        definition_error=error,
+        last_run=last_run,
+        live_runs=live_runs,
+    )
+
+
+_LISTED_COLUMNS: Final = (
+    *("id", "status", "enabled", "revision", "definition_revision", "origin", "origin_file", "next_fire_at"),
+    *("problem_code", "problem_message", "definition"),
+    *("pause_reason", "pause_mode", "pause_by", "pause_note", "pause_since", "pause_until"),
+)
+"""Of a job's row, what a list shows."""
 
 
 JOB_COLUMNS: Final = (

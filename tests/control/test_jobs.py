@@ -8,8 +8,33 @@ from typing import Any
 
 import pytest
 
+from scheduler.control.models import JobPage
 from tests.control.support.client import Client
 from tests.control.support.serving import Daemon
+
+EACH_KIND = """
+[jobs.a-cron]
+cron = "30 2 * * *"
+timezone = "Europe/Berlin"
+shell = "true"
+description = "grün, \\"quoted\\" and \\u2028"
+labels = ["x", "y"]
+on_failure = "https://user:secret@example.org/"
+[jobs.b-every]
+every = "1500ms"
+command = ["true", "a b"]
+[jobs.c-delay]
+delay = "1h"
+python = "json:dumps"
+args = { obj = [1, 1.5, 1e16, -0.0, "ü", { z = [] }] }
+[jobs.d-at]
+at = 2099-01-01T09:00:00+01:00
+timezone = "America/New_York"
+command = ["true"]
+[jobs.e-manual]
+manual = true
+command = ["true"]
+"""
 
 JOB_FIELDS = [
     "id",
@@ -90,6 +115,21 @@ class TestList:
         assert await ids(several.client, "label=even") == ["job-0", "job-2", "job-4", "job-6"]
         assert await ids(several.client, "q=Export") == ["nightly"]
         assert await ids(several.client, "group=none") == []
+
+    async def test_a_page_is_what_the_document_says_to_the_byte(self, daemon: Daemon) -> None:
+        """Each job in it is as it is shown by itself, and the documented model would write it the same."""
+        await daemon.define(EACH_KIND, file="each.toml")
+        await daemon.client.post("/v1/jobs/b-every/pause", {"note": "grün"})
+        await daemon.until_run(await daemon.run("e-manual"), "succeeded")
+
+        answer = await daemon.client.get("/v1/jobs?limit=100")
+
+        assert JobPage.model_validate_json(answer.body).model_dump_json().encode() == answer.body
+        shown = [await daemon.client.value(f"/v1/jobs/{job['id']}") for job in answer.json["items"]]
+        assert answer.json["items"] == shown
+        assert [job["trigger"]["kind"] for job in shown[:5]] == ["cron", "every", "delay", "at", "manual"]
+        assert shown[4]["last_run"] is not None
+        assert "secret" not in answer.text
 
     async def test_pages_are_stable_while_jobs_come_and_go(self, several: Daemon) -> None:
         """A job that is there all the time comes exactly once, whatever comes and goes between two pages."""

@@ -19,7 +19,7 @@ async def ids(desk: Desk, limit: int = 7, **wanted: Any) -> list[str]:
     found: list[str] = []
     after: JobId | None = None
     while True:
-        page = [view.job.id for view in await desk.store.jobs(after=after, limit=limit, **wanted)]
+        page = [job.id for job in await desk.store.jobs(after=after, limit=limit, **wanted)]
         assert len(page) <= limit
         if not page:
             return found
@@ -66,7 +66,7 @@ async def test_filters_find_all_of_theirs(forty: Desk, wanted: dict[str, Any], n
 @pytest.mark.parametrize("wanted", [{}, {"search": "number"}, {"status": "active"}])
 async def test_what_is_there_all_the_time_is_shown_once(forty: Desk, wanted: dict[str, Any]) -> None:
     """Jobs that come and go between two pages move nobody else."""
-    found = [view.job.id for view in await forty.store.jobs(after=None, limit=15, **wanted)]
+    found = [job.id for job in await forty.store.jobs(after=None, limit=15, **wanted)]
     staying = {f"job-{number:02}" for number in range(40) if number % 10} - {"job-03", "job-33"}
     await forty.remove(JobId("job-03"))
     await forty.remove(JobId("job-33"))
@@ -74,7 +74,7 @@ async def test_what_is_there_all_the_time_is_shown_once(forty: Desk, wanted: dic
     await forty.add(make_definition("job-35-again", description="number"))
 
     while page := await forty.store.jobs(after=found[-1], limit=15, **wanted):
-        found += [view.job.id for view in page]
+        found += [job.id for job in page]
 
     assert len(set(found)) == len(found)
     assert staying <= set(found)

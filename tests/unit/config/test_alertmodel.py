@@ -16,7 +16,7 @@ from scheduler.model.alerts import (
     HookCommand,
     Ping,
     Webhook,
-    masked_source,
+    masked,
     masked_url,
 )
 from scheduler.model.definitions import decode
@@ -137,7 +137,7 @@ def test_a_definition_is_shown_without_its_secrets_and_cannot_be_sent_back_so() 
     """What the API shows holds no secret; sent back as it is, it is refused instead of losing them."""
     definition = parse_definition("a", {**BASE, "on_pause": URL, "ping": {"start": URL}}, Settings())
 
-    shown = masked_source(definition.source)
+    shown = masked(json.loads(definition.source))
 
     assert "secret" not in json.dumps(shown)
     assert "pw" not in json.dumps(shown)

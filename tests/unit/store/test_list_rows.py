@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.clock import HOUR
 from scheduler.model.jobs import JobId, Origin
+from scheduler.model.listed import listed
 from scheduler.model.runs import RunId
 from scheduler.store import paging
 from tests.support.builders import make_definition
@@ -58,7 +59,7 @@ async def test_a_list_of_jobs(jobs: Desk, wanted: dict[str, Any], after: str | N
     start = None if after is None else JobId(after)
     for limit in (1, 2, 9):
         page = await jobs.store.jobs(after=start, limit=limit, **wanted)
-        assert [view.job.id for view in page] == list(found[:limit])
+        assert [job.id for job in page] == list(found[:limit])
 
 
 async def test_a_look_finds_what_is_due_late_ones_and_the_others_apart(jobs: Desk, path: Path) -> None:
@@ -120,8 +121,10 @@ async def test_a_job_is_shown_with_its_last_and_its_unfinished_runs(jobs: Desk, 
             put_run(path, job, state, state=state, **AT_WORK)
         put_run(path, job, "skip", state="skipped")
 
-    for view in [await jobs.store.job(JobId("b")), *await jobs.store.jobs(after=None, limit=2)]:
-        job = view.job.id
+    shown = await jobs.store.job(JobId("b"))
+    of_b = listed(shown.job, shown.last_run, shown.live_runs)
+    for view in [of_b, *await jobs.store.jobs(after=None, limit=2)]:
+        job = view.id
         assert view.last_run is not None
         assert view.last_run.id == f"{job}/succeeded"
         assert [run.id for run in view.live_runs] == [f"{job}/{state}" for state in UNFINISHED]

@@ -39,7 +39,7 @@ def names(folder: Path) -> list[str]:
 async def ids(state: Path) -> list[str]:
     store = await OfflineStore.open(state)
     try:
-        return [view.job.id for view in await store.jobs(after=None, limit=10)]
+        return [job.id for job in await store.jobs(after=None, limit=10)]
     finally:
         await store.close()
 
@@ -160,7 +160,7 @@ async def test_a_backup_is_one_whole_private_file(served: Desk, tmp_path: Path) 
     restored.mkdir()
     target.rename(restored / FILE_NAME)
     again = await SqliteStore.open(restored / FILE_NAME, FakeClock())
-    assert [view.job.id for view in await again.jobs(after=None, limit=10)] == ["a"]
+    assert [job.id for job in await again.jobs(after=None, limit=10)] == ["a"]
     await again.close()
 
 

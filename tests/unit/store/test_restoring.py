@@ -62,7 +62,7 @@ async def test_a_backup_takes_the_place_of_the_store(state: Path, backup: Path) 
     assert sorted(jobs(done.kept)) == ["after", "before"]
     assert {entry.name for entry in state.iterdir()} == {FILE_NAME, done.kept.name, "schedulerd.lock"}
     async with sqlite_store(path, FakeClock()) as store:
-        assert [view.job.id for view in await store.jobs(after=None, limit=9)] == ["before"]
+        assert [job.id for job in await store.jobs(after=None, limit=9)] == ["before"]
 
 
 async def test_what_was_kept_can_be_restored_in_turn(state: Path, backup: Path) -> None:
