@@ -78,7 +78,7 @@ class Views:
         return {
             "id": job.id,
             "description": shown.get("description", ""),
-            "status": job.status.value,
+            "status": str(job.status),
             "revision": job.revision,
             "definition_revision": job.definition_revision,
             "trigger": _trigger(shown, zone),
@@ -91,7 +91,7 @@ class Views:
             "problem": _problem(job),
             "group": shown.get("group"),
             "labels": shown.get("labels", []),
-            "origin": job.origin.value,
+            "origin": str(job.origin),
             "origin_file": job.origin_file,
             "definition": masked(job.definition),
         }
@@ -102,12 +102,12 @@ class Views:
 
     def _pause(self, pause: jobs.Pause) -> dict[str, Any]:
         return {
-            "reason": pause.reason.value,
+            "reason": str(pause.reason),
             "note": pause.note,
             "by": pause.by,
             "since": self.time(pause.since),
             "until": self.time_or_none(pause.until),
-            "mode": pause.mode.value,
+            "mode": str(pause.mode),
         }
 
     def summary(self, run: runs.Run) -> api.RunSummary:
@@ -123,10 +123,10 @@ class Views:
         return {
             "id": run.id,
             "job": run.job,
-            "state": run.state.value,
+            "state": str(run.state),
             "reason": run.reason,
             "message": run.message,
-            "trigger": run.trigger.value,
+            "trigger": str(run.trigger),
             "fire_time": self.time_or_none(run.fire_time),
             "attempt": run.attempt,
             "claim": run.claim,
@@ -145,7 +145,7 @@ class Views:
             },
             "cost": run.cost,
             "pid": run.pid,
-            "wish": run.wish.value,
+            "wish": str(run.wish),
             "ready_at": self.time_or_none(run.ready_at),
             "fire_time_last": self.time_or_none(run.fire_time_last),
             "count": run.count,
