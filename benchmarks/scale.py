@@ -260,7 +260,7 @@ def requests(daemon: Daemon) -> dict[str, Callable[[int], Any]]:
 
 def walk(daemon: Daemon) -> Callable[[int], Any]:
     """Page after page of all jobs with their last runs, as a client lists them; from the start at the end."""
-    cursor = None
+    cursor: str | None = None
 
     def step(_: int) -> None:
         nonlocal cursor

@@ -426,11 +426,12 @@ class StoreMachine(RuleBasedStateMachine):
     # --- what holds after every step ---
     @invariant()
     def promises_hold(self) -> None:
-        views = self.do(self.operator.store.jobs(after=None, limit=99))
+        listed = self.do(self.operator.store.jobs(after=None, limit=99))
         runs = self.runs = self.do(self.operator.runs(None))
         self.check_runs(runs)
-        for view in views:
-            self.check_job(view.job, [run for run in runs if run.job == view.job.id])
+        for row in listed:
+            job = self.do(self.operator.store.job(row.id)).job
+            self.check_job(job, [run for run in runs if run.job == job.id])
 
     def check_runs(self, runs: list[Run]) -> None:
         held = {

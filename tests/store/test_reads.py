@@ -26,8 +26,8 @@ async def test_jobs_come_in_pages_by_id(desk: Desk) -> None:
 
     seen, after = [], None
     while page := await desk.store.jobs(after=after, limit=3):
-        seen += [view.job.id for view in page]
-        after = page[-1].job.id
+        seen += [job.id for job in page]
+        after = page[-1].id
 
     assert seen == [f"job-{number}" for number in range(7)]
 
@@ -40,7 +40,7 @@ async def test_jobs_are_found_by_status_group_label_and_words(desk: Desk) -> Non
     await desk.pause(JobId("c"))
 
     async def found(**filters: str) -> list[str]:
-        return [view.job.id for view in await desk.store.jobs(after=None, limit=10, **filters)]
+        return [job.id for job in await desk.store.jobs(after=None, limit=10, **filters)]
 
     assert await found(status="paused") == ["c"]
     assert await found(group="exports") == ["a"]
@@ -168,7 +168,7 @@ async def test_jobs_are_counted_with_every_change(desk: Desk, clock: FakeClock) 
     """The kept numbers are those of the rows: added, paused, ended, removed, put back, refused, resumed."""
 
     async def counts_are(**expected: int) -> None:
-        counted = Counter([str(view.job.status) for view in await desk.store.jobs(after=None, limit=9)])
+        counted = Counter([str(job.status) for job in await desk.store.jobs(after=None, limit=9)])
         assert (await desk.store.counts()).jobs == counted == expected
 
     await counts_are()

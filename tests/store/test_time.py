@@ -222,5 +222,5 @@ async def test_a_step_back_reaches_every_job(desk: Desk, clock: FakeClock) -> No
 
     await stepped(desk, HOUR)
 
-    views = await desk.store.jobs(after=None, limit=2_000)
-    assert {view.job.next_fire_at for view in views} == {clock.now() + MINUTE}
+    jobs = await desk.store.jobs(after=None, limit=2_000)
+    assert {job.next_fire_at for job in jobs} == {clock.now() + MINUTE}

@@ -76,7 +76,7 @@ async def test_an_upgraded_store_goes_on_working(sample: Path, tmp_path: Path) -
     clock.step(2 * 3_600_000_000)
     async with sqlite_store(path, clock) as store:
         desk = Desk(store, clock)
-        jobs = {view.job.id: view.job for view in await store.jobs(after=None, limit=9)}
+        jobs = {job.id: job for job in await store.jobs(after=None, limit=9)}
         assert set(jobs) == {"minutely", "paused", "narrate"}
         pause = jobs[JobId("paused")].pause
         assert jobs[JobId("paused")].status is JobStatus.PAUSED

@@ -180,7 +180,8 @@ class Desk:
 
     async def rows(self) -> tuple[list[Job], list[Run], list[Attempt]]:
         """Everything known of jobs, runs and attempts: equal before and after where nothing changed."""
-        jobs = [view.job for view in await self.store.jobs(after=None, limit=1_000_000)]
+        listed = await self.store.jobs(after=None, limit=1_000_000)
+        jobs = [(await self.store.job(job.id)).job for job in listed]
         runs = await self.runs(None)
         attempts = [attempt for run in runs for attempt in await self.store.attempts(run.id)]
         return jobs, runs, attempts

@@ -116,7 +116,7 @@ async def _set_up(world: World) -> None:
         for definition in definitions()
     ]
     for _ in range(2):
-        live = {view.job.id for view in await world.bench.store.jobs(after=None, limit=99)}
+        live = {job.id for job in await world.bench.store.jobs(after=None, limit=99)}
         missing = [change for change in changes if change.job_id not in live]
         if missing and await world.asks(world.bench.store.apply(missing)) is None and world.fault.is_dead:
             await world.next_life()

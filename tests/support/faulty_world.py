@@ -326,7 +326,7 @@ class World:
             if not await self._unfinished():
                 break
             await self.pass_time(31)
-        for name in [view.job.id for view in await self.bench.store.jobs(after=None, limit=99)]:
+        for name in [job.id for job in await self.bench.store.jobs(after=None, limit=99)]:
             await self._runs_again(name)
         await self.end_all()
         await self._agrees_with_the_operator()
