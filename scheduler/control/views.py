@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from scheduler.clock import Micros, from_micros, seconds, to_micros
+from scheduler.clock import SECOND, Micros, from_micros, seconds, to_micros
 from scheduler.control import models as api
 from scheduler.control import ports
 from scheduler.errors import Fault, NotFound, StoreUnavailable
@@ -26,8 +27,18 @@ _SLICE: Final = 50
 
 def told(at: Micros, zone: tzinfo) -> str:
     """The instant as RFC 3339 text in the zone, or in UTC where the offset has seconds (local mean times)."""
-    text = from_micros(at, zone).isoformat()
-    return text if text[-6] in "+-" else from_micros(at, UTC).isoformat()
+    second, rest = divmod(at, SECOND)
+    clock, offset = _told_second(second, zone)
+    return f"{clock}.{rest:06}{offset}" if rest else clock + offset
+
+
+@lru_cache(maxsize=4_096)
+def _told_second(second: int, zone: tzinfo) -> tuple[str, str]:
+    """The second as text, and its offset: many of a page's instants lie within the same few seconds."""
+    text = from_micros(second * SECOND, zone).isoformat()
+    if text[-6] not in "+-":
+        text = from_micros(second * SECOND, UTC).isoformat()
+    return text[:-6], text[-6:]
 
 
 async def in_slices(

@@ -53,13 +53,14 @@ class SqlitePages:
                 "label": label,
                 "search": None if search is None else search.lower(),
             }
-            return await self._listed(await self._search_jobs(after or "", limit, wanted))
+            found = await self._search_jobs(after or "", limit, wanted)
+            return await self._read(lambda db: self._listed(db, found))
         values: dict[str, object] = {"after": after or "", "limit": limit}
         if status is not None:
-            return await self._listed(await self._rows("list_jobs_of_status", status=status, **values))
+            return await self._page("list_jobs_of_status", status=status, **values)
         if group is not None:
-            return await self._listed(await self._rows("list_jobs_in_group", group_name=group, **values))
-        return await self._listed(await self._rows("list_jobs", **values))
+            return await self._page("list_jobs_in_group", group_name=group, **values)
+        return await self._page("list_jobs", **values)
 
     async def _search_jobs(self, after: str, limit: int, wanted: Mapping[str, object]) -> list[Row]:
         """The first jobs behind `after` that fit, looked for stretch by stretch."""
@@ -75,15 +76,15 @@ class SqlitePages:
             after = stretch["until"]
         return found
 
-    async def _listed(self, rows: Sequence[Row]) -> list[ListedJob]:
-        """The jobs with their runs, read from their rows in the thread that fetched them."""
-        ids = [row["id"] for row in rows]
+    async def _page(self, name: str, **values: object) -> list[ListedJob]:
+        """The jobs that the query finds, with their runs."""
+        sql = self._queries[name]
+        return await self._read(lambda db: self._listed(db, db.execute(sql, values).fetchall()))
 
-        def look(db: sqlite3.Connection) -> list[ListedJob]:
-            runs = self._runs_of(db, ids)
-            return [listed_of(row, *of_job) for row, of_job in zip(rows, runs, strict=True)]
-
-        return await self._read(look)
+    def _listed(self, db: sqlite3.Connection, rows: Sequence[Row]) -> list[ListedJob]:
+        """In the connection's thread: these jobs with their runs."""
+        runs = self._runs_of(db, [row["id"] for row in rows])
+        return [listed_of(row, *of_job) for row, of_job in zip(rows, runs, strict=True)]
 
     def _runs_of(
         self, db: sqlite3.Connection, jobs: Sequence[str]
