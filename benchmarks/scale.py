@@ -41,14 +41,21 @@ PATIENCE = 600.0
 JOBS = """
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :count - 1),
      m(i, minute) AS (SELECT i, (:minute + 180 + i % 1200) % 1440 FROM n)
-INSERT INTO jobs (id, definition, definition_revision, added_revision, revision, origin, enabled, status,
+INSERT INTO jobs (id, definition_revision, added_revision, revision, origin, enabled, status,
                   next_fire_at, due_at)
 SELECT printf('job-%07d', i),
-       printf('{"command":["true"],"cron":"%d %d * * *","labels":["l%d"],"timezone":"UTC"}',
-              minute % 60, minute / 60, i % 50),
        i + 1, i + 1, i + 1, 'api', 1, 'active',
        :midnight + (minute + 1440 * (minute < :minute)) * 60000000,
        :midnight + (minute + 1440 * (minute < :minute)) * 60000000
+FROM m
+"""
+DEFINITIONS = """
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :count - 1),
+     m(i, minute) AS (SELECT i, (:minute + 180 + i % 1200) % 1440 FROM n)
+INSERT INTO definitions (id, definition)
+SELECT printf('job-%07d', i),
+       printf('{"command":["true"],"cron":"%d %d * * *","labels":["l%d"],"timezone":"UTC"}',
+              minute % 60, minute / 60, i % 50)
 FROM m
 """
 RUNS = """
@@ -142,7 +149,8 @@ def make_store(state: Path, jobs: int, runs: int) -> Path:
     with closing(sqlite3.connect(state / FILE_NAME, isolation_level=None)) as db:
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000;")
         db.execute("BEGIN")
-        db.execute(JOBS, {"count": jobs, **values})
+        for statement in (JOBS, DEFINITIONS):
+            db.execute(statement, {"count": jobs, **values})
         db.execute(REVISION, {"count": jobs})
         if runs:
             indexes = db.execute(INDEXES).fetchall()

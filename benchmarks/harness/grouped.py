@@ -16,10 +16,11 @@ SECONDS = 2.0
 
 DEFINITION = '{"every":1000000,"python":"bench_handlers:nothing","timezone":"UTC"}'
 ADD = """
-INSERT INTO jobs (id, definition, definition_revision, added_revision, revision, origin, enabled, status,
+INSERT INTO jobs (id, definition_revision, added_revision, revision, origin, enabled, status,
                   next_fire_at, due_at)
-VALUES (?, ?, 1, 1, 1, 'file', 1, 'active', 0, 0)
+VALUES (?, 1, 1, 1, 'file', 1, 'active', 0, 0)
 """
+DEFINE = "INSERT INTO definitions (id, definition) VALUES (?, ?)"
 FIRE = """
 UPDATE jobs SET next_fire_at = :next, due_at = :next, last_fire_at = :fire
 WHERE id = :job AND status = 'active' AND enabled = 1 AND removed_at IS NULL
@@ -53,7 +54,8 @@ def _store(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN")
-    connection.executemany(ADD, [(f"j{number}", DEFINITION) for number in range(JOBS)])
+    connection.executemany(ADD, [(f"j{number}",) for number in range(JOBS)])
+    connection.executemany(DEFINE, [(f"j{number}", DEFINITION) for number in range(JOBS)])
     connection.execute("COMMIT")
     return connection
 

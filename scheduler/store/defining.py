@@ -75,6 +75,7 @@ def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition
         held_from=None if definition.enabled else following,
         **_slot(definition, following if definition.enabled else None),
     )
+    _write_definition(tx, definition)
 
 
 def _restore(
@@ -100,6 +101,7 @@ def _restore(
     )
     if written != 1:
         raise Conflict(f"job {change.job_id} changed meanwhile", hint="repeat")
+    _write_definition(tx, definition)
     tx.execute("start_incarnation", id=change.job_id, added_revision=revision)
 
 
@@ -128,6 +130,7 @@ def _change(tx: Transaction, change: DefinitionChange) -> Operated:
     )
     if written != 1:
         raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
+    _write_definition(tx, definition)
     tx.record("edit", change.peer, job=job.id, detail=_told(change))
     completed = end_if_past(tx, live_job(tx, job.id))
     return _operated(tx, change, completed=completed)
@@ -222,9 +225,13 @@ def _definition(change: DefinitionChange) -> JobDefinition:
     return change.definition
 
 
+def _write_definition(tx: Transaction, definition: JobDefinition) -> None:
+    """It stands in a table of its own, so that a fire, which rewrites the job's row, does not copy it."""
+    tx.execute("write_definition", id=definition.id, definition=definition.source)
+
+
 def _columns(definition: JobDefinition) -> dict[str, object]:
     return {
-        "definition": definition.source,
         "enabled": definition.enabled,
         "group_name": definition.group,
         "max_running": 1 if definition.solo else definition.max_running,

@@ -24,7 +24,7 @@ def _lose_the_zone(folder: Path) -> None:
     (path,) = folder.rglob("*.db")
     with sqlite3.connect(path) as db:
         db.execute(
-            "UPDATE jobs SET definition = json_set(definition, '$.timezone', 'Mars/Olympus')"
+            "UPDATE definitions SET definition = json_set(definition, '$.timezone', 'Mars/Olympus')"
             " WHERE id = 'lost'"
         )
     db.close()

@@ -176,11 +176,12 @@ def old_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schema.prepare(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute(
-            "INSERT INTO jobs (id, definition, definition_revision, added_revision, revision, origin,"
+            "INSERT INTO jobs (id, definition_revision, added_revision, revision, origin,"
             " enabled, max_running, priority, status, pause_reason, pause_mode, pause_by, pause_note,"
             " pause_since)"
-            """ VALUES ('kept', '{"manual":true,"command":["true"]}', 1, 1, 1, 'api', 1, 1, 0, 'paused',"""
+            """ VALUES ('kept', 1, 1, 1, 'api', 1, 1, 0, 'paused',"""
             " 'operator', 'drain', 'root', 'by hand', 1)"
         )
+        db.execute('INSERT INTO definitions VALUES (\'kept\', \'{"manual":true,"command":["true"]}\')')
         db.commit()
     return path

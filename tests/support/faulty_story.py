@@ -61,6 +61,7 @@ STATEMENTS: Final = (
     "take_for_recovery",
     "wish_run",
     "write_counters",
+    "write_definition",
     "write_meta",
 )
 """The names of all statements that change something in this story."""

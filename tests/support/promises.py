@@ -62,7 +62,7 @@ class _Store:
     """All rows that the promises are about."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        self.jobs: list[Row] = db.execute("SELECT * FROM jobs").fetchall()
+        self.jobs: list[Row] = db.execute("SELECT * FROM jobs JOIN definitions USING (id)").fetchall()
         self.runs: list[Row] = db.execute("SELECT * FROM runs ORDER BY seq").fetchall()
         self.attempts: list[Row] = db.execute("SELECT * FROM attempts ORDER BY run, claim").fetchall()
         self.items: list[Row] = db.execute("SELECT * FROM items").fetchall()

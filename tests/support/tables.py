@@ -20,6 +20,7 @@ _KEYS: Final = {
     "attempts": ("run", "claim"),
     "audit": ("seq",),
     "changes": ("seq",),
+    "definitions": ("id",),
     "global_pauses": ("id",),
     "items": ("run", "seq"),
     "jobs": ("id",),

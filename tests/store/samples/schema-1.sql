@@ -27,10 +27,10 @@ CREATE TABLE attempts (
     pid         INTEGER,
     PRIMARY KEY (run, claim)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "attempts" VALUES('01a2d11f-ec60-797a-a344-49cc1961e9ce',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d120-d6c0-7275-9df6-51926735c5ab',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-7797-b550-beb4e3f29912',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
-INSERT INTO "attempts" VALUES('01a2d157-c540-7a11-adc6-2eaeacaaa716',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d11f-ec60-77a6-9aae-cc1550cb75e1',1,1,'owner-1',1798804860000000,1798804860000000,'succeeded',NULL,NULL,0,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d120-d6c0-7c26-b633-39a6b2c3ff46',1,1,'owner-1',1798804920000000,1798804920000000,'failed','exit_code','exit code 1',1,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-7a31-bc40-24c37874a956',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempts" VALUES('01a2d157-c540-7c96-a22b-b72c7f3669a0',1,1,'owner-1',1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     at      INTEGER NOT NULL,
@@ -48,7 +48,7 @@ INSERT INTO "audit" VALUES(2,1798804800000000,'add','paused',NULL,1000,1000,4242
 INSERT INTO "audit" VALUES(3,1798804800000000,'add','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(4,1798804800000000,'add','narrate',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": "jobs.toml"}');
 INSERT INTO "audit" VALUES(5,1798808520000000,'pause','paused',NULL,1000,1000,4242,'schedctl','{"mode": "drain", "reason": "until the audit is over", "until": null}');
-INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-7a11-adc6-2eaeacaaa716',1000,1000,4242,'schedctl','{}');
+INSERT INTO "audit" VALUES(6,1798808520000000,'run','narrate','01a2d157-c540-7c96-a22b-b72c7f3669a0',1000,1000,4242,'schedctl','{}');
 INSERT INTO "audit" VALUES(7,1798808520000000,'remove','removed',NULL,1000,1000,4242,'schedctl','{"origin": "file", "file": null}');
 CREATE TABLE changes (
     seq  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -60,8 +60,16 @@ INSERT INTO "changes" VALUES(2,'job','paused');
 INSERT INTO "changes" VALUES(3,'job','removed');
 INSERT INTO "changes" VALUES(4,'job','narrate');
 INSERT INTO "changes" VALUES(5,'job','paused');
-INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-7a11-adc6-2eaeacaaa716');
+INSERT INTO "changes" VALUES(6,'run','01a2d157-c540-7c96-a22b-b72c7f3669a0');
 INSERT INTO "changes" VALUES(7,'job','removed');
+CREATE TABLE definitions (
+    id         TEXT NOT NULL PRIMARY KEY,
+    definition TEXT NOT NULL                                     -- O canonical JSON
+) STRICT;
+INSERT INTO "definitions" VALUES('minutely','{"command":["true"],"every":60,"keep_runs":10,"timezone":"UTC"}');
+INSERT INTO "definitions" VALUES('paused','{"command":["true"],"cron":"30 2 * * *","timezone":"UTC"}');
+INSERT INTO "definitions" VALUES('removed','{"command":["true"],"manual":true,"timezone":"UTC"}');
+INSERT INTO "definitions" VALUES('narrate','{"batch":{"items":["intro","one"]},"command":["true"],"manual":true,"timezone":"UTC"}');
 CREATE TABLE global_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     mode      TEXT    NOT NULL CHECK (mode IN ('drain', 'item', 'freeze', 'cancel')),
@@ -101,7 +109,6 @@ INSERT INTO "job_counts" VALUES('active',2);
 INSERT INTO "job_counts" VALUES('paused',1);
 CREATE TABLE jobs (
     id                  TEXT    NOT NULL PRIMARY KEY,
-    definition          TEXT    NOT NULL,                        -- O canonical JSON
     definition_revision INTEGER NOT NULL,                        -- O the ETag
     added_revision      INTEGER NOT NULL,                        -- O tells a re-added job from the one before
     revision            INTEGER NOT NULL,                        -- O moves with every operator verb
@@ -134,16 +141,16 @@ CREATE TABLE jobs (
     CHECK ((next_fire_at IS NULL) = (due_at IS NULL)),
     CHECK (next_fire_at IS NULL OR (status = 'active' AND enabled = 1 AND removed_at IS NULL))
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "jobs" VALUES('minutely','{"command":["true"],"every":60,"keep_runs":10,"timezone":"UTC"}',1,1,1,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,1798808580000000,1798808580000000,1,0,1798808520000000,0,2,NULL,NULL);
-INSERT INTO "jobs" VALUES('narrate','{"batch":{"items":["intro","one"]},"command":["true"],"manual":true,"timezone":"UTC"}',4,4,4,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
-INSERT INTO "jobs" VALUES('paused','{"command":["true"],"cron":"30 2 * * *","timezone":"UTC"}',2,2,5,'file','jobs.toml',1,NULL,NULL,1,0,0,'paused','operator','drain','uid:1000','until the audit is over',1798808520000000,NULL,1798857000000000,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
-INSERT INTO "jobs" VALUES('removed','{"command":["true"],"manual":true,"timezone":"UTC"}',6,3,6,'file','jobs.toml',1,1798808520000000,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('minutely',1,1,1,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,1798808580000000,1798808580000000,1,0,1798808520000000,0,2,NULL,NULL);
+INSERT INTO "jobs" VALUES('narrate',4,4,4,'file','jobs.toml',1,NULL,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('paused',2,2,5,'file','jobs.toml',1,NULL,NULL,1,0,0,'paused','operator','drain','uid:1000','until the audit is over',1798808520000000,NULL,1798857000000000,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
+INSERT INTO "jobs" VALUES('removed',6,3,6,'file','jobs.toml',1,1798808520000000,NULL,1,0,0,'active',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,NULL,0,0,NULL,NULL);
 CREATE TABLE meta (
     name  TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO "meta" VALUES('revision',6);
-INSERT INTO "meta" VALUES('store_id','f14a21670bfe80fc');
+INSERT INTO "meta" VALUES('store_id','81b89aeb3b1a1a24');
 INSERT INTO "meta" VALUES('wall_seen',1798804800000000);
 CREATE TABLE owners (
     id          TEXT    NOT NULL PRIMARY KEY,
@@ -209,11 +216,11 @@ CREATE TABLE runs (
     CHECK (state NOT IN ('running', 'recovering') OR (owner IS NOT NULL AND claim > 0 AND lease_until IS NOT NULL)),
     CHECK (state <> 'waiting' OR ready_at IS NOT NULL)
 ) STRICT;
-INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-797a-a344-49cc1961e9ce','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-7275-9df6-51926735c5ab','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(3,'01a2d157-c540-79b1-bb53-5f8e9c428621','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,0,NULL,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(4,'01a2d157-c540-7797-b550-beb4e3f29912','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
-INSERT INTO "runs" VALUES(5,'01a2d157-c540-7a11-adc6-2eaeacaaa716','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,0,NULL,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(1,'01a2d11f-ec60-77a6-9aae-cc1550cb75e1','minutely','schedule','succeeded',NULL,NULL,NULL,1798804860000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804920000000,0,1798804860000000,1798804860000000,1798804860000000,1,1798804860000000,1798804860000000,NULL,NULL,0,NULL,'"done"',NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(2,'01a2d120-d6c0-7c26-b633-39a6b2c3ff46','minutely','schedule','failed','exit_code','exit code 1',NULL,1798804920000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798804980000000,0,1798804920000000,1798804920000000,1798804920000000,1,1798804920000000,1798804920000000,NULL,NULL,1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(3,'01a2d157-c540-7f24-b192-80774be20b26','minutely','schedule','skipped','misfire','found late; catch_up = "latest"',NULL,1798804980000000,1798808460000000,59,0,NULL,0,'run',0,0,NULL,1,NULL,1,0,NULL,NULL,0,1798808520000000,NULL,NULL,0,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(4,'01a2d157-c540-7a31-bc40-24c37874a956','minutely','schedule','running',NULL,NULL,NULL,1798808520000000,NULL,1,0,NULL,0,'run',1,0,NULL,1,1,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
+INSERT INTO "runs" VALUES(5,'01a2d157-c540-7c96-a22b-b72c7f3669a0','narrate','manual','running',NULL,NULL,NULL,NULL,NULL,1,0,NULL,0,'run',1,0,NULL,4,4,1,1,'owner-1',1798808580000000,0,1798808520000000,1798808520000000,1798808520000000,0,NULL,1798808520000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,0,0,0);
 CREATE TABLE spend (
     job    TEXT    NOT NULL,
     day    TEXT    NOT NULL,
@@ -240,6 +247,10 @@ BEGIN
     UPDATE job_counts SET number = number - 1 WHERE status = old.status AND old.removed_at IS NULL;
     INSERT INTO job_counts (status, number) SELECT new.status, 1 WHERE new.removed_at IS NULL
     ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER definitions_gone AFTER DELETE ON jobs
+BEGIN
+    DELETE FROM definitions WHERE id = old.id;
 END;
 CREATE UNIQUE INDEX runs_fire ON runs (job, fire_time, generation) WHERE fire_time IS NOT NULL AND state <> 'skipped';
 CREATE UNIQUE INDEX runs_solo ON runs (job) WHERE solo = 1 AND state IN ('running', 'recovering', 'waiting', 'held');

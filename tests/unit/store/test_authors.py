@@ -147,6 +147,13 @@ def test_every_statement_that_writes_has_its_author() -> None:
     assert sorted(set(WRITES) - set(SPEAKS_FOR)) == []
 
 
+def test_a_definition_is_written_by_one_statement() -> None:
+    """I16: it is the operator's, and stands apart from the row that each fire writes."""
+    assert AUTHORS["definitions"] == {"definition": OPERATOR}
+    writing = re.compile(r"(INTO|UPDATE|DELETE FROM) definitions\b")
+    assert [name for name, sql in load_queries().items() if writing.search(sql)] == ["write_definition"]
+
+
 @pytest.mark.parametrize("name", sorted(WRITES))
 def test_a_statement_writes_only_what_its_author_owns(name: str) -> None:
     """I16: no statement writes a column that is not its author's, or shared, or named with its reason."""

@@ -331,8 +331,8 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path, monkeypatch: pytest
 
 # --- the backstops of the schema itself ---
 JOB = (
-    "INSERT INTO jobs (id, definition, definition_revision, added_revision, revision, origin, enabled, status"
-    "{columns}) VALUES ('job', '{{}}', 1, 1, 1, 'file', {enabled}, '{status}'{values})"
+    "INSERT INTO jobs (id, definition_revision, added_revision, revision, origin, enabled, status"
+    "{columns}) VALUES ('job', 1, 1, 1, 'file', {enabled}, '{status}'{values})"
 )
 
 

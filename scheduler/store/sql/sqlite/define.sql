@@ -1,19 +1,18 @@
 -- name: insert_job
 -- A new job.
 INSERT INTO jobs (
-    id, definition, definition_revision, added_revision, revision, origin, origin_file, enabled,
+    id, definition_revision, added_revision, revision, origin, origin_file, enabled,
     group_name, max_running, priority, tells, status, held_from, next_fire_at, due_at
 )
 VALUES (
-    :id, :definition, :revision, :revision, :revision, :origin, :origin_file, :enabled,
+    :id, :revision, :revision, :revision, :origin, :origin_file, :enabled,
     :group_name, :max_running, :priority, :tells, 'active', :held_from, :next_fire_at, :due_at
 );
 
 -- name: restore_job
 -- A tombstone comes back as a new incarnation: a pause stays, an end does not.
 UPDATE jobs
-SET definition          = :definition,
-    definition_revision = :revision,
+SET definition_revision = :revision,
     added_revision      = :revision,
     revision            = :revision,
     origin              = :origin,
@@ -46,8 +45,7 @@ WHERE id = :id
 -- name: change_job
 -- A new definition; the pause, the claims and the counters are not its business.
 UPDATE jobs
-SET definition          = :definition,
-    definition_revision = :revision,
+SET definition_revision = :revision,
     revision            = :revision,
     origin_file         = :origin_file,
     enabled             = :enabled,
@@ -61,6 +59,11 @@ SET definition          = :definition,
 WHERE id = :id
   AND removed_at IS NULL
   AND revision = :seen_revision;
+
+-- name: write_definition
+-- What the job is to do, once its row is written.
+INSERT INTO definitions (id, definition) VALUES (:id, :definition)
+ON CONFLICT (id) DO UPDATE SET definition = excluded.definition;
 
 -- name: revive_job
 -- A completed job whose end was edited away is active again.

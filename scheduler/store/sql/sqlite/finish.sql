@@ -19,7 +19,7 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: live_job
 -- The job's row as it is now, a tombstone too.
-SELECT * FROM jobs WHERE id = :id;
+SELECT * FROM jobs JOIN definitions USING (id) WHERE id = :id;
 
 -- name: live_jobs
 -- The rows of these jobs as they are now, tombstones too; the columns of `rows.JOB_COLUMNS`.
@@ -35,7 +35,7 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 -- name: definitions
 -- The definitions of these jobs, each with its revision.
 SELECT json_group_array(json_array(id, definition_revision, definition))
-FROM jobs
+FROM jobs JOIN definitions USING (id)
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: other_scheduled_runs

@@ -88,7 +88,11 @@ WHERE id = :id
 
 -- name: armed_jobs
 -- Jobs that have a next slot, in slices.
-SELECT * FROM jobs WHERE due_at IS NOT NULL AND id > :after ORDER BY id LIMIT :limit;
+SELECT * FROM jobs JOIN definitions USING (id)
+WHERE due_at IS NOT NULL
+  AND id > :after
+ORDER BY id
+LIMIT :limit;
 
 -- name: occupancy
 -- The unfinished runs of each of these jobs, and what the engine may have written since the job was looked at.

@@ -1,7 +1,7 @@
 -- name: jobs_after
 -- A slice of the jobs, removed ones too, with what each wants kept.
 SELECT id, json_extract(definition, '$.keep_runs') AS keep_runs
-FROM jobs
+FROM definitions
 WHERE id > :after
 ORDER BY id
 LIMIT :limit;
@@ -9,7 +9,7 @@ LIMIT :limit;
 -- name: jobs_named
 -- The same of these jobs.
 SELECT id, json_extract(definition, '$.keep_runs') AS keep_runs
-FROM jobs
+FROM definitions
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: ran_since

@@ -1,6 +1,6 @@
 -- name: list_jobs
 -- A page of jobs by id.
-SELECT * FROM jobs
+SELECT * FROM jobs JOIN definitions USING (id)
 WHERE id > :after
   AND removed_at IS NULL
 ORDER BY id
@@ -8,7 +8,7 @@ LIMIT :limit;
 
 -- name: list_jobs_of_status
 -- A page of the jobs of one status by id.
-SELECT * FROM jobs
+SELECT * FROM jobs JOIN definitions USING (id)
 WHERE status = :status
   AND id > :after
   AND removed_at IS NULL
@@ -17,7 +17,7 @@ LIMIT :limit;
 
 -- name: list_jobs_in_group
 -- A page of the jobs of one group by id.
-SELECT * FROM jobs
+SELECT * FROM jobs JOIN definitions USING (id)
 WHERE group_name = :group_name
   AND id > :after
   AND removed_at IS NULL
@@ -30,7 +30,7 @@ SELECT max(id) AS until FROM (SELECT id FROM jobs WHERE id > :after ORDER BY id 
 
 -- name: search_jobs
 -- Those of a stretch of jobs that fit.
-SELECT * FROM jobs
+SELECT * FROM jobs JOIN definitions USING (id)
 WHERE id > :after
   AND id <= :until
   AND removed_at IS NULL
@@ -137,11 +137,11 @@ LIMIT :limit;
 -- name: controllers
 -- Main processes of live runs whose jobs may operate the daemon.
 SELECT runs.pid, runs.pid_ticks
-FROM runs JOIN jobs ON jobs.id = runs.job
+FROM runs JOIN definitions ON definitions.id = runs.job
 WHERE runs.state = 'running'
   AND runs.pid IS NOT NULL
   AND runs.pid_ticks IS NOT NULL
-  AND json_extract(jobs.definition, '$.control') = 1;
+  AND json_extract(definitions.definition, '$.control') = 1;
 
 -- name: count_jobs
 -- Jobs by status.
@@ -155,7 +155,7 @@ GROUP BY state;
 
 -- name: file_definitions
 -- The definitions that came from files.
-SELECT id, origin_file, definition FROM jobs WHERE origin = 'file' AND removed_at IS NULL;
+SELECT id, origin_file, definition FROM jobs JOIN definitions USING (id) WHERE origin = 'file' AND removed_at IS NULL;
 
 -- name: api_ids
 -- Which of these ids have jobs that were made through the API.
@@ -166,8 +166,13 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: broken_jobs
 -- Jobs that cannot run as they stand.
-SELECT * FROM jobs WHERE problem_code = 'broken' AND removed_at IS NULL ORDER BY id;
+SELECT * FROM jobs JOIN definitions USING (id) WHERE problem_code = 'broken' AND removed_at IS NULL ORDER BY id;
 
 -- name: telling_jobs
 -- A slice of the jobs of which somebody wants to hear.
-SELECT * FROM jobs WHERE tells = 1 AND removed_at IS NULL AND id > :after ORDER BY id LIMIT :limit;
+SELECT * FROM jobs JOIN definitions USING (id)
+WHERE tells = 1
+  AND removed_at IS NULL
+  AND id > :after
+ORDER BY id
+LIMIT :limit;

@@ -19,7 +19,6 @@ CREATE TABLE owners (
 
 CREATE TABLE jobs (
     id                  TEXT    NOT NULL PRIMARY KEY,
-    definition          TEXT    NOT NULL,                        -- O canonical JSON
     definition_revision INTEGER NOT NULL,                        -- O the ETag
     added_revision      INTEGER NOT NULL,                        -- O tells a re-added job from the one before
     revision            INTEGER NOT NULL,                        -- O moves with every operator verb
@@ -84,6 +83,18 @@ BEGIN
     UPDATE job_counts SET number = number - 1 WHERE status = old.status AND old.removed_at IS NULL;
     INSERT INTO job_counts (status, number) SELECT new.status, 1 WHERE new.removed_at IS NULL
     ON CONFLICT (status) DO UPDATE SET number = number + 1;
+END;
+
+-- The definition of each job, tombstones too, apart from the row that every fire writes anew. A rowid table:
+-- one without keeps a text of more than 1,000 bytes on pages of its own.
+CREATE TABLE definitions (
+    id         TEXT NOT NULL PRIMARY KEY,
+    definition TEXT NOT NULL                                     -- O canonical JSON
+) STRICT;
+
+CREATE TRIGGER definitions_gone AFTER DELETE ON jobs
+BEGIN
+    DELETE FROM definitions WHERE id = old.id;
 END;
 
 CREATE TABLE runs (
