@@ -90,8 +90,8 @@ def checked(model: type[M], values: Mapping[str, object], *, foreign: Mapping[st
         values: the table as it was read.
         foreign: words of other tools, each with ours for the same thing.
     """
-    problems = [_no_value(key, value) for key, value in values.items() if not _is_set(key, value)]
     given = {key: value for key, value in values.items() if _is_set(key, value)}
+    problems = [_no_value(key, value) for key, value in values.items() if key not in given]
     try:
         return Checked(model.model_validate(given), _top_keys(problems), tuple(problems))
     except ValidationError as error:

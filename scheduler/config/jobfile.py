@@ -166,7 +166,8 @@ def _judge(job_id: object, table: object, settings: Settings) -> JobDefinition |
     split = list(_split_ids(str(job_id), table))
     if split and len(split) == len(table):
         return [*problems, *split]
-    left = {key: value for key, value in table.items() if key not in _heads(split)}
+    heads = _heads(split)
+    left = {key: value for key, value in table.items() if key not in heads}
     found = checked(JobTable, left, foreign=FOREIGN)
     written = Written(job_id=str(job_id), raw=table, job=found.table, settings=settings)
     problems += [*split, *found.problems, *broken_rules(found, written)]

@@ -10,6 +10,7 @@ import keyword
 import re
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -89,6 +90,7 @@ _DURATIONS: Final = frozenset(
     }
 )
 _SETS: Final = frozenset({"labels", "success_exit_codes", "complete_exit_codes", "exit_codes"})
+_MOMENTS: Final = frozenset({"at", "start_at", "end_at"})
 _ENV_NAME: Final = re.compile(r"[^\x00-\x20=\x7f-\xa0\ud800-\udfff]+")
 
 
@@ -99,6 +101,7 @@ class Isolate(StrEnum):
     UNIT = "unit"
 
 
+@lru_cache(maxsize=4096)
 def _cron(text: str) -> str:
     """An expression that can be read and can fire, with single blanks."""
     try:
@@ -238,19 +241,29 @@ def source_of(job: JobTable, settings: Settings) -> dict[str, Any]:
         Invalid: a time is out of range, or a calendar is not configured.
     """
     zone = job.timezone or settings.timezone
-    calendars = settings.calendars
     return {
-        **_in_seconds(job.model_dump(by_alias=True)),
-        **{key: _wire_time(getattr(job, key), zone) for key in ("at", "start_at", "end_at")},
+        **_in_seconds(job.model_dump(by_alias=True, exclude_unset=True)),
+        **_in_other_words(job, zone, settings),
         "timezone": zone,
         "timeout": _wire_seconds(job.timeout or settings.default_timeout),
         "manual": job.manual or None,
-        "except": sorted(set(parse_exclusions(job.exclusions, zone, calendars).entries)),
-        "retry": _in_seconds(job.retry.model_dump()),
-        "batch": None if job.batch is None else _batch_in_seconds(job.batch),
-        "ping": job.ping.model_dump(exclude_none=True) or None,
         "on_crash": job.on_crash or (OnCrash.RECORD if job.batch is None else OnCrash.RESUME),
     }
+
+
+def _in_other_words(job: JobTable, zone: str, settings: Settings) -> dict[str, Any]:
+    """Keys that the text has in another form; only those that were written, for it has no defaults."""
+    written = job.model_fields_set
+    words: dict[str, Any] = {key: _wire_time(getattr(job, key), zone) for key in _MOMENTS & written}
+    if "exclusions" in written:
+        words["except"] = sorted(set(parse_exclusions(job.exclusions, zone, settings.calendars).entries))
+    if "retry" in written:
+        words["retry"] = _in_seconds(job.retry.model_dump())
+    if job.batch is not None:
+        words["batch"] = _batch_in_seconds(job.batch)
+    if "ping" in written:
+        words["ping"] = job.ping.model_dump(exclude_none=True) or None
+    return words
 
 
 def _batch_in_seconds(batch: BatchTable) -> dict[str, Any]:

@@ -62,7 +62,8 @@ class Written:
 def broken_rules(found: Checked[JobTable], written: Written) -> Iterator[Problem]:
     """Every rule that the job breaks, as far as its keys are sound."""
     for rule in _RULES:
-        if not found.unsound & set(rule.keys):
+        is_asked = not rule.about or not rule.about.isdisjoint(written.raw)
+        if is_asked and found.unsound.isdisjoint(rule.keys):
             yield from rule.check(written)
 
 
@@ -308,31 +309,46 @@ def _trigger(written: Written) -> Trigger | None:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A check, and the keys that must be sound for it to be asked."""
+    """A check, and when it is asked.
+
+    Attributes:
+        keys: they must be sound.
+        about: one of these must be written, for their defaults break no rule; none: it is asked of every job.
+    """
 
     check: Callable[[Written], Iterator[Problem]]
+    about: frozenset[str] = frozenset()
     keys: tuple[str, ...] = ()
+
+
+def _rule(check: Callable[[Written], Iterator[Problem]], *about: str, keys: tuple[str, ...] = ()) -> _Rule:
+    """A rule that is asked where one of these is written, and where they and the other keys are sound."""
+    return _Rule(check, frozenset(about), keys or about)
 
 
 _WHEN: Final = (*TRIGGER_KEYS, "timezone", "start_at")
 _RULES: Final = (
     _Rule(_one_trigger),
     _Rule(_one_action),
-    _Rule(_isolate, ("isolate", "batch")),
-    _Rule(_parallel, ("overlap", "max_running")),
-    _Rule(_crashes, ("on_crash", "max_crashes")),
-    _Rule(_batch, ("batch", "on_crash", "max_crashes", "budget")),
-    _Rule(_budget, ("budget",)),
-    _Rule(_alerts, ("on_overdue", "overdue_after", "on_budget", "budget", "manual")),
-    _Rule(_process, ("process",)),
-    _Rule(_on_the_loop, ("process",)),
-    _Rule(_user, ("user",)),
-    _Rule(_exit_codes, ("success_exit_codes", "complete_exit_codes", "retry")),
-    _Rule(_retry, ("retry",)),
-    _Rule(_group, ("group",)),
-    _Rule(_manual, ("manual",)),
-    _Rule(_exclusions, ("except", "timezone")),
-    _Rule(_jitter, (*_WHEN, "jitter")),
-    _Rule(_window, ("start_at", "end_at", "timezone")),
-    _Rule(_something_remains, (*_WHEN, "end_at", "except")),
+    _rule(_isolate, "isolate", keys=("isolate", "batch")),
+    _rule(_parallel, "overlap", "max_running"),
+    _rule(_crashes, "max_crashes", keys=("on_crash", "max_crashes")),
+    _rule(_batch, "batch", "on_crash", "budget", keys=("batch", "on_crash", "max_crashes", "budget")),
+    _rule(_budget, "budget"),
+    _rule(
+        _alerts,
+        *("on_overdue", "overdue_after", "on_budget"),
+        keys=("on_overdue", "overdue_after", "on_budget", "budget", "manual"),
+    ),
+    _rule(_process, "process"),
+    _rule(_on_the_loop, "cwd", "env", "env_file", "user", "stdin", keys=("process",)),
+    _rule(_user, "user"),
+    _rule(_exit_codes, "success_exit_codes", "complete_exit_codes", "retry"),
+    _rule(_retry, "retry"),
+    _rule(_group, "group"),
+    _rule(_manual, "manual"),
+    _rule(_exclusions, "except", keys=("except", "timezone")),
+    _rule(_jitter, "jitter", keys=(*_WHEN, "jitter")),
+    _rule(_window, "start_at", "end_at", keys=("start_at", "end_at", "timezone")),
+    _rule(_something_remains, "except", keys=(*_WHEN, "end_at", "except")),
 )

@@ -70,6 +70,11 @@ class Changes:
         ]
 
 
+def new_ids(live: InForce, loaded: Loaded) -> list[JobId]:
+    """Ids that no file's job in force has; the API may have one of them."""
+    return [JobId(job_id) for file in loaded.files for job_id in file.ids or () if job_id not in live]
+
+
 def diff(live: InForce, loaded: Loaded, *, api_ids: Collection[JobId] = ()) -> Changes:
     """How the jobs in force become what the files say.
 

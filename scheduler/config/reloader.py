@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from scheduler.config.jobdirs import load_job_dirs
-from scheduler.config.reload import Changes, diff
+from scheduler.config.reload import Changes, diff, new_ids
 from scheduler.config.settings import Settings
 from scheduler.errors import Fault, SchedulerError
-from scheduler.model.jobs import JobId
 from scheduler.store.protocol import Store
 from scheduler.store.values import ChangeKind, DefinitionChange, Operated, Peer
 from scheduler.telemetry import Event, Logger
@@ -77,8 +76,7 @@ class Reloader:
     async def _reload(self, peer: Peer) -> Reloaded:
         loaded = await asyncio.to_thread(load_job_dirs, self._settings.jobs, self._settings)
         live = await self._store.file_definitions()
-        new = [JobId(job_id) for file in loaded.files for job_id in file.ids or () if job_id not in live]
-        taken = await self._store.api_ids(new)
+        taken = await self._store.api_ids(await asyncio.to_thread(new_ids, live, loaded))
         changes = await asyncio.to_thread(diff, live, loaded, api_ids=taken)
         refused = await self._apply(await asyncio.to_thread(changes.for_store, peer), peer)
         self.faults = (*changes.faults, *refused)

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from scheduler.clock import SECOND, Micros, rfc3339, to_micros
@@ -56,6 +57,8 @@ ACTION_KEYS: Final = ("command", "shell", "python")
 _LAID_OVER: Final = frozenset({"start_at", "end_at", "except", "jitter"})
 """What a schedule lays over its trigger, and may not agree with."""
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
 
 def canonical(source: Mapping[str, JsonValue]) -> str:
     """The one text of a definition.
@@ -73,7 +76,7 @@ def canonical(source: Mapping[str, JsonValue]) -> str:
         kept["batch"] = _without_defaults(plain, _BATCH_DEFAULTS) | _inner_table("retry", batch)
     if isinstance(budget, Mapping):
         kept["budget"] = _without_defaults(budget, _BUDGET_DEFAULTS)
-    return json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(kept)
 
 
 def _inner_table(key: str, source: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -164,12 +167,18 @@ def _trigger(given: Mapping[str, Any]) -> Trigger:
     return Manual()
 
 
+@lru_cache(maxsize=1024)
+def _exclusions(entries: tuple[str, ...], timezone: str) -> Exclusions:
+    """Most jobs share theirs: they have none, or a calendar."""
+    return Exclusions(entries, timezone)
+
+
 def _schedule(job_id: JobId, given: Mapping[str, Any]) -> Schedule:
     return Schedule(
         trigger=_trigger(given),
         start_at=_instant(given.get("start_at")),
         end_at=_instant(given.get("end_at")),
-        exclusions=Exclusions(tuple(given.get("except", ())), given.get("timezone", "UTC")),
+        exclusions=_exclusions(tuple(given.get("except", ())), given.get("timezone", "UTC")),
         jitter=_duration(given.get("jitter", 0)),
         job_id=job_id,
     )
@@ -184,12 +193,18 @@ def _action(given: Mapping[str, Any]) -> Action:
 
 
 def _alerts(given: Mapping[str, Any]) -> Alerts:
+    if given.keys().isdisjoint(_ALERT_KEYS):
+        return _NO_ALERTS
     grace = given.get("overdue_after")
     return Alerts(
         ping=Ping(**given.get("ping", {})),
         overdue_after=None if grace is None else _duration(grace),
         **{key: hook_of(given.get(key)) for key in HOOK_KEYS},
     )
+
+
+_ALERT_KEYS: Final = frozenset({"ping", "overdue_after", *HOOK_KEYS})
+_NO_ALERTS: Final = Alerts()
 
 
 def _as_is(value: Any) -> Any:

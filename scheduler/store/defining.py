@@ -6,22 +6,62 @@ claim, or forgets a fire time that was due: those are told as `edited`.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 from scheduler.clock import Micros
-from scheduler.errors import Conflict, NotFound, Stale
-from scheduler.model.jobs import Job, JobDefinition, JobStatus, Origin
+from scheduler.errors import Conflict, SchedulerError, Stale
+from scheduler.model.jobs import Job, JobDefinition, JobId, JobStatus, Origin
 from scheduler.model.runs import RunReason, SkipReason
+from scheduler.store.adding import add_new, columns_of, definition_in, known, slot_of, told, write_definitions
 from scheduler.store.finishing import cancel_rest, end_if_past
+from scheduler.store.once import once
 from scheduler.store.operating import live_job, next_from_now, next_untold, unfinished
 from scheduler.store.rows import job_of
 from scheduler.store.skipping import tell_unfired
 from scheduler.store.transaction import Transaction
 from scheduler.store.values import ChangeKind, DefinitionChange, Operated
 
+_SLICE: Final = 200
+"""Changes that are looked at together: bounds how long the interpreter's lock is held for one of them."""
 
-def apply(tx: Transaction, change: DefinitionChange) -> Operated:
+
+def apply(tx: Transaction, changes: Sequence[DefinitionChange]) -> list[Operated | SchedulerError]:
+    """What each change came to; a refused one is its error, with nothing of it written."""
+    done: list[Operated | SchedulerError] = []
+    for start in range(0, len(changes), _SLICE):
+        part = changes[start : start + _SLICE]
+        added = _add_together(tx, part)
+        done += [
+            added[place] if place in added else tx.alone(partial(_apply_once, tx, change))
+            for place, change in enumerate(part)
+        ]
+    return done
+
+
+def _add_together(tx: Transaction, changes: Sequence[DefinitionChange]) -> Mapping[int, Operated]:
+    """Those changes, by their place, that add a job which never was: in one set, or none of them."""
+    first: dict[JobId, int] = {}
+    for place, change in enumerate(changes):
+        if change.kind is ChangeKind.ADD and change.peer.key is None:
+            first.setdefault(change.job_id, place)
+    there = known(tx, first) if len(first) > 1 else first.keys()
+    places = [place for job_id, place in first.items() if job_id not in there]
+    if not places:
+        return {}
+    added = tx.alone(lambda: add_new(tx, [changes[place] for place in places]))
+    # One that cannot be written has taken the others with it: each is tried alone then.
+    return {} if isinstance(added, SchedulerError) else dict(zip(places, added, strict=True))
+
+
+def _apply_once(tx: Transaction, change: DefinitionChange) -> Operated:
+    """The change, which is carried out once if its peer's request has a key."""
+    return once(tx, change.peer, partial(_apply, tx, change))
+
+
+def _apply(tx: Transaction, change: DefinitionChange) -> Operated:
     """One change, whole."""
     match change.kind:
         case ChangeKind.ADD:
@@ -35,20 +75,14 @@ def apply(tx: Transaction, change: DefinitionChange) -> Operated:
 
 
 def _add(tx: Transaction, change: DefinitionChange) -> Operated:
-    definition = _definition(change)
     row = tx.one("live_job", id=change.job_id)
-    if row is not None and row["removed_at"] is None:
-        raise _taken(job_of(row))
-    revision = tx.next_revision()
     if row is None:
-        _insert(tx, change, definition, revision)
-    else:
-        _restore(tx, change, definition, job_of(row), revision)
-    tx.record("add", change.peer, job=change.job_id, detail=_told(change))
-    job = live_job(tx, change.job_id)
-    completed = end_if_past(tx, job)
-    if row is None and not completed:  # nobody can have run it, or changed it since
-        return Operated(job=job, changed=True)
+        return add_new(tx, [change])[0]
+    if row["removed_at"] is None:
+        raise _taken(job_of(row))
+    _restore(tx, change, definition_in(change), job_of(row), tx.next_revision())
+    tx.record("add", change.peer, job=change.job_id, detail=told(change))
+    completed = end_if_past(tx, live_job(tx, change.job_id))
     return _operated(tx, change, completed=completed)
 
 
@@ -61,21 +95,6 @@ def _taken(job: Job) -> Conflict:
         f"job {job.id} exists already, made through the API",
         hint=f"replace it (schedctl edit {job.id}) or choose another id",
     )
-
-
-def _insert(tx: Transaction, change: DefinitionChange, definition: JobDefinition, revision: int) -> None:
-    following = definition.schedule.next_fire(tx.now)
-    tx.execute(
-        "insert_job",
-        id=change.job_id,
-        **_columns(definition),
-        revision=revision,
-        origin=change.origin,
-        origin_file=change.origin_file,
-        held_from=None if definition.enabled else following,
-        **_slot(definition, following if definition.enabled else None),
-    )
-    _write_definition(tx, definition)
 
 
 def _restore(
@@ -91,22 +110,22 @@ def _restore(
     written = tx.execute(
         "restore_job",
         id=change.job_id,
-        **_columns(definition),
+        **columns_of(definition),
         revision=revision,
         origin=change.origin,
         origin_file=change.origin_file,
         held_from=None if fires else following,
         seen_revision=tombstone.revision,
-        **_slot(definition, following if fires else None),
+        **slot_of(definition, following if fires else None),
     )
     if written != 1:
         raise Conflict(f"job {change.job_id} changed meanwhile", hint="repeat")
-    _write_definition(tx, definition)
+    write_definitions(tx, [definition])
     tx.execute("start_incarnation", id=change.job_id, added_revision=revision)
 
 
 def _change(tx: Transaction, change: DefinitionChange) -> Operated:
-    definition = _definition(change)
+    definition = definition_in(change)
     job = _expected(tx, change)
     if job.definition.source == definition.source:
         return _operated(tx, change, changed=False)
@@ -121,17 +140,17 @@ def _change(tx: Transaction, change: DefinitionChange) -> Operated:
     written = tx.execute(
         "change_job",
         id=job.id,
-        **_columns(definition),
+        **columns_of(definition),
         revision=revision,
         origin_file=change.origin_file,
         held_from=_held_after_edit(job, definition, following, fires=fires),
         seen_revision=job.revision,
-        **_slot(definition, following if fires else None),
+        **slot_of(definition, following if fires else None),
     )
     if written != 1:
         raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
-    _write_definition(tx, definition)
-    tx.record("edit", change.peer, job=job.id, detail=_told(change))
+    write_definitions(tx, [definition])
+    tx.record("edit", change.peer, job=job.id, detail=told(change))
     completed = end_if_past(tx, live_job(tx, job.id))
     return _operated(tx, change, completed=completed)
 
@@ -190,7 +209,7 @@ def _remove(tx: Transaction, change: DefinitionChange) -> Operated:
     if written != 1:
         raise Conflict(f"job {job.id} changed meanwhile", hint="look again, then repeat")
     cancelled = cancel_rest(tx, job, RunReason.REMOVED, "the job was removed")
-    tx.record("remove", change.peer, job=job.id, detail=_told(change))
+    tx.record("remove", change.peer, job=job.id, detail=told(change))
     row = tx.one("live_job", id=job.id)
     assert row is not None  # noqa: S101 - a tombstone stays
     return Operated(job=job_of(row), changed=True, in_flight=unfinished(tx, job.id), cancelled=cancelled)
@@ -217,36 +236,6 @@ def _expected(tx: Transaction, change: DefinitionChange) -> Job:
             hint="read it again, then repeat your change",
         )
     return job
-
-
-def _definition(change: DefinitionChange) -> JobDefinition:
-    if change.definition is None:
-        raise NotFound(f"the change of job {change.job_id} brings no definition")
-    return change.definition
-
-
-def _write_definition(tx: Transaction, definition: JobDefinition) -> None:
-    """It stands in a table of its own, so that a fire, which rewrites the job's row, does not copy it."""
-    tx.execute("write_definition", id=definition.id, definition=definition.source)
-
-
-def _columns(definition: JobDefinition) -> dict[str, object]:
-    return {
-        "enabled": definition.enabled,
-        "group_name": definition.group,
-        "max_running": 1 if definition.solo else definition.max_running,
-        "priority": definition.priority,
-        "tells": definition.alerts.tells_anything,
-    }
-
-
-def _slot(definition: JobDefinition, next_fire_at: Micros | None) -> dict[str, object]:
-    due_at = None if next_fire_at is None else definition.schedule.due_at(next_fire_at)
-    return {"next_fire_at": next_fire_at, "due_at": due_at}
-
-
-def _told(change: DefinitionChange) -> str:
-    return json.dumps({"origin": change.origin, "file": change.origin_file})
 
 
 def _operated(

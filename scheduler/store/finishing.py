@@ -344,9 +344,7 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
         return False
     live = job_of(row)
     definition = live.definition
-    if live.status is not JobStatus.ACTIVE or live.next_fire_at is not None or not live.may_fire:
-        return False
-    if definition.schedule.trigger.kind == "manual":
+    if not may_be_exhausted(live):
         return False
     counted_out = definition.max_runs is not None and live.fires_done >= definition.max_runs
     if not counted_out and not is_exhausted(live, tx.now):
@@ -357,6 +355,11 @@ def end_job_if_exhausted(tx: Transaction, job: Job) -> bool:
     if ended == 1:
         cancel_rest(tx, live)
     return ended == 1
+
+
+def may_be_exhausted(job: Job) -> bool:
+    """The job could fire and has no next slot, which a manual one never has."""
+    return job.next_fire_at is None and job.may_fire and job.definition.schedule.trigger.kind != "manual"
 
 
 def end_if_past(tx: Transaction, job: Job) -> bool:

@@ -66,7 +66,7 @@ from scheduler.store.values import (
 from scheduler.store.writer import ThreadConnection, Writer
 
 T = TypeVar("T")
-R = TypeVar("R", PauseRequest, ResumeRequest, DefinitionChange)
+R = TypeVar("R", PauseRequest, ResumeRequest)
 
 FILE_NAME: Final = "schedulerd.db"
 PATIENCE: Final[Micros] = 5 * SECOND
@@ -284,7 +284,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return await self._verb(lambda tx: pausing.expire(tx, peer))
 
     async def apply(self, changes: Sequence[DefinitionChange]) -> list[Operated | SchedulerError]:
-        return await self._each(defining.apply, changes)
+        return await self._verb(lambda tx: defining.apply(tx, changes))
 
     async def cancel(self, run_id: RunId, peer: Peer) -> Cancelled:
         return await self._once(peer, lambda tx: operating.cancel(tx, run_id, peer))

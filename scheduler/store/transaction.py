@@ -110,28 +110,29 @@ class Transaction:
             return result
         return as_ours(attempt.error)
 
-    def next_revision(self) -> int:
-        """A number from the store-wide counter, never used before."""
-        return int(self.value("next_revision"))
+    def next_revision(self, count: int = 1) -> int:
+        """A number from the store-wide counter, never used before; of several, the last."""
+        return int(self.value("next_revision", count=count))
 
     def record(
         self, verb: str, peer: Peer, *, job: JobId | None = None, run: RunId | None = None, detail: str = "{}"
     ) -> None:
         """The mutation stands in the audit and in the sequence of changes."""
-        self.execute(
-            "record_audit",
-            at=self.now,
-            verb=verb,
-            job=job,
-            run=run,
-            uid=peer.uid,
-            gid=peer.gid,
-            pid=peer.pid,
-            command=peer.command,
-            detail=detail,
-        )
-        kind = "run" if run else "job" if job else "all"
-        self.execute("record_change", kind=kind, id=run or job or "")
+        self.record_all(verb, [(job, run, peer, detail)])
+
+    def record_all(
+        self, verb: str, mutations: Sequence[tuple[JobId | None, RunId | None, Peer, str]]
+    ) -> None:
+        """As `record`, for several at once."""
+        entries = [
+            (job, run, peer.uid, peer.gid, peer.pid, peer.command, detail)
+            for job, run, peer, detail in mutations
+        ]
+        self.execute("record_audit", at=self.now, verb=verb, entries=packed(entries))
+        changes = [
+            ("run" if run else "job" if job else "all", run or job or "") for job, run, _, _ in mutations
+        ]
+        self.execute("record_change", changes=packed(changes))
 
 
 def packed(rows: Sequence[object]) -> str:

@@ -1,13 +1,31 @@
+-- name: known_jobs
+-- Which of these jobs there ever were, tombstones too.
+SELECT json_group_array(json_array(id))
+FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids));
+
 -- name: insert_job
--- A new job.
+-- New jobs.
 INSERT INTO jobs (
-    id, definition_revision, added_revision, revision, origin, origin_file, enabled,
-    group_name, max_running, priority, tells, status, held_from, next_fire_at, due_at
+    id, definition_revision, added_revision, revision, origin, origin_file, held_from, enabled,
+    group_name, max_running, priority, tells, next_fire_at, due_at, status
 )
-VALUES (
-    :id, :revision, :revision, :revision, :origin, :origin_file, :enabled,
-    :group_name, :max_running, :priority, :tells, 'active', :held_from, :next_fire_at, :due_at
-);
+SELECT json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'),
+       json_extract(value, '$[5]'),
+       json_extract(value, '$[6]'),
+       json_extract(value, '$[7]'),
+       json_extract(value, '$[8]'),
+       json_extract(value, '$[9]'),
+       json_extract(value, '$[10]'),
+       json_extract(value, '$[11]'),
+       'active'
+FROM json_each(:jobs);
 
 -- name: restore_job
 -- A tombstone comes back as a new incarnation: a pause stays, an end does not.
@@ -61,8 +79,10 @@ WHERE id = :id
   AND revision = :seen_revision;
 
 -- name: write_definition
--- What the job is to do, once its row is written.
-INSERT INTO definitions (id, definition) VALUES (:id, :definition)
+-- What these jobs are to do, once their rows are written.
+INSERT INTO definitions (id, definition)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:definitions)
+WHERE true
 ON CONFLICT (id) DO UPDATE SET definition = excluded.definition;
 
 -- name: revive_job

@@ -31,10 +31,10 @@ RELEASE request;
 ROLLBACK TO request;
 
 -- name: next_revision
--- A number from the store-wide counter, never used before.
+-- The last of so many numbers from the store-wide counter, never used before.
 INSERT INTO meta (name, value)
-VALUES ('revision', 1)
-ON CONFLICT (name) DO UPDATE SET value = value + 1
+VALUES ('revision', :count)
+ON CONFLICT (name) DO UPDATE SET value = value + :count
 RETURNING value;
 
 -- name: read_meta
@@ -50,9 +50,18 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 -- name: record_audit
 -- Who did what, when.
 INSERT INTO audit (at, verb, job, run, uid, gid, pid, command, detail)
-VALUES (:at, :verb, :job, :run, :uid, :gid, :pid, :command, :detail);
+SELECT :at,
+       :verb,
+       json_extract(value, '$[0]'),
+       json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'),
+       json_extract(value, '$[5]'),
+       json_extract(value, '$[6]')
+FROM json_each(:entries);
 
 -- name: record_change
--- The row of an operator's verb in the sequence that other daemons poll.
+-- The rows of an operator's verbs in the sequence that other daemons poll.
 INSERT INTO changes (kind, id)
-VALUES (:kind, :id);
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:changes);
