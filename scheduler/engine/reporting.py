@@ -1,4 +1,7 @@
-"""Signs of life on their way to the store: merged per run, written a few times a second at most."""
+"""Signs of life on their way to the store: merged per run, written once a second at most.
+
+A child is put on record at once: should the daemon die, that is what tells who belonged to the run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from scheduler.clock import SECOND, Clock, Micros
+from scheduler.engine.bell import Bell
 from scheduler.engine.ports import BatchProgress, ProgressReport
 from scheduler.errors import StoreUnavailable
 from scheduler.model.items import MONEY
@@ -30,10 +34,14 @@ class Reporter:
         self._jobs: dict[RunId, JobId] = {}
         self._batches: dict[RunId, BatchProgress] = {}
         self._dirty = asyncio.Event()
+        self._has_child = False
+        self._bell = Bell(clock)
 
     def child(self, run: Run, pid: int, start_ticks: int) -> None:
         """The attempt's main process is to go on record."""
         self._put(run, replace(self._of(run), pid=pid, pid_ticks=start_ticks))
+        self._has_child = True
+        self._bell.ring()
 
     def alive(self, run: Run, told: ProgressReport | None = None) -> None:
         """The work gave a sign of life just now, with or without numbers."""
@@ -60,11 +68,13 @@ class Reporter:
         while True:
             await self._dirty.wait()
             await self.flush()
-            await self._clock.sleep(_PERIOD)
+            if not self._has_child:
+                await self._bell.rung(_PERIOD)
 
     async def flush(self) -> None:
         """What was pending is on record; while the store cannot commit it is kept."""
         self._dirty.clear()
+        self._has_child = False
         reports, self._pending = self._pending, {}
         jobs, self._jobs = self._jobs, {}
         batches, self._batches = self._batches, {}

@@ -83,6 +83,14 @@ class Belonging:
             and self._has(process, marks, in_session=process.session == session)
         )
 
+    def led_session(self) -> Session | None:
+        """The session that the main process of this very claim leads, if it is alive; where none is on record."""
+        for process, marks in sorted(_LOOKS.now(), key=lambda seen: seen[0].id):
+            leads = process.id.pid == process.session
+            if leads and marks is not None and marks.claim == self.claim and self._has(process, marks):
+                return Session(leader=process.id.pid, ticks=process.id.ticks)
+        return None
+
     def _session_to_search(self, everyone: dict[int, Process]) -> int | None:
         """The session's number, unless it is known to be another session by now."""
         if self.session is None or self.session.leader == os.getsid(0):
@@ -92,7 +100,7 @@ class Belonging:
             return None  # the pid was used again, so the old session had become empty
         return self.session.leader
 
-    def _has(self, process: Process, marks: _Marks | None, *, in_session: bool) -> bool:
+    def _has(self, process: Process, marks: _Marks | None, *, in_session: bool = False) -> bool:
         if marks is not None and marks.run_id:
             same_run = marks.store_id == self.store_id and marks.run_id == self.run_id
             if self.effect_key is not None and marks.effect_key != self.effect_key:

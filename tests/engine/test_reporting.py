@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
 from scheduler.engine.ports import ProgressReport
 from scheduler.engine.reporting import Reporter
+from scheduler.model.jobs import JobId
 from scheduler.model.runs import Progress
+from scheduler.store.values import Report
 from scheduler.telemetry import get_logger
 from tests.support.builders import make_definition
 from tests.support.clock import FakeClock
@@ -31,3 +36,34 @@ async def test_progress_is_told_with_its_job_and_run(tmp_path: Path) -> None:
         assert [(line["event"], line["job"], line["run_id"], line["done"]) for line in told] == [
             ("run_progressed", run.job, run.id, 3)
         ]
+
+
+async def test_a_child_is_put_on_record_at_once(tmp_path: Path) -> None:
+    """I11: also one told while others are being written, or in the second after; no time has to pass."""
+    clock = FakeClock()
+    async with sqlite_store(tmp_path / "store.db", clock) as store:
+        desk, reporter = Desk(store, clock), Reporter(store, clock, get_logger())
+        runs = []
+        for name in ("a", "b", "c"):
+            await desk.add(make_definition(name))
+            runs.append(await desk.fired(JobId(name)))
+        report, written = store.report, asyncio.Semaphore(0)
+
+        async def reported(reports: Sequence[Report]) -> None:
+            if reports[0].pid == 11:
+                reporter.child(runs[1], 12, 1)
+            await report(reports)
+            written.release()
+
+        store.report = reported  # type: ignore[method-assign]
+        writing = asyncio.create_task(reporter.run())
+        reporter.child(runs[0], 11, 1)
+        await written.acquire()
+        await written.acquire()
+        reporter.child(runs[2], 13, 1)
+        await written.acquire()
+
+        assert [(await desk.run(run)).pid for run in runs] == [11, 12, 13]
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing

@@ -113,6 +113,22 @@ async def test_cleared_environment_is_found_by_the_recorded_session(tmp_path: Pa
     assert dead.alive == []
 
 
+async def test_session_that_was_not_recorded_yet_is_that_of_the_main_process(
+    tmp_path: Path, orphans: Orphans
+) -> None:
+    """I11: a daemon that dies right after a start has recorded no pid; who cleared our marks is ended, too.
+
+    The main process obeys at once, so its session has to be known before the first signal.
+    """
+    line = f"cd {tmp_path}; env -i sh -c \"trap '' TERM; echo \\$\\$ > deaf; exec sleep 60\" & sleep 61"
+    dead = Dead(tmp_path, line)
+    await dead.settle("deaf")
+
+    assert await orphans.end_leftovers(replace(dead.run, pid=None, pid_ticks=None), 300_000)
+
+    assert dead.alive == []
+
+
 async def test_newer_claim_and_other_store_are_left_alone(tmp_path: Path, orphans: Orphans) -> None:
     """What a later claim of the run, or another store, has started is not touched (I8)."""
     dead = Dead(tmp_path, "exec sleep 60", claim=3)
