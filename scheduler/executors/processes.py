@@ -84,7 +84,7 @@ class Belonging:
         )
 
     def led_session(self) -> Session | None:
-        """The session that the main process of this very claim leads, if it is alive; where none is on record."""
+        """The session that the claim's main process leads, while it is alive; for where none is on record."""
         for process, marks in sorted(_LOOKS.now(), key=lambda seen: seen[0].id):
             leads = process.id.pid == process.session
             if leads and marks is not None and marks.claim == self.claim and self._has(process, marks):
