@@ -88,7 +88,7 @@ def _paused(code: str, pause: Pause, who: str = "") -> Blocked:
 
 
 _ENDED: Mapping[JobStatus, str] = {
-    JobStatus.COMPLETED: "the job is completed: it has no further fire time",
+    JobStatus.COMPLETED: "the job is completed: its schedule is over, or a run of it said that all is done",
     JobStatus.FAILED: "the job failed too often in a row: schedctl resume makes it active again",
 }
 

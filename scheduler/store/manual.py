@@ -72,7 +72,7 @@ def _refuse_unsettled(tx: Transaction, job: Job, request: StartRequest) -> None:
     """A fresh batch run would bill again what a run that was cut has done, or may have done."""
     if job.definition.batch is None or request.new:
         return
-    row = tx.one("unsettled_run", job=job.id, added_revision=job.added_revision)
+    row = tx.one("unsettled_run", job=job.id)
     if row is None:
         return
     counts = item_counts(tx, RunId(row["id"]))

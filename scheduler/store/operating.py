@@ -155,7 +155,7 @@ def resume(tx: Transaction, request: ResumeRequest) -> Operated:
         raise Conflict(f"job {job.id} cannot be read on this machine: {job.definition_error}")
     if job.status is JobStatus.COMPLETED:
         raise Conflict(
-            f"job {job.id} is completed: it has no further fire time",
+            f"job {job.id} is completed: its schedule is over, or a run of it said that all is done",
             hint="edit its trigger, end_at or max_runs to make it active again",
         )
     done = lift(tx, job, request.missed, tx.now)

@@ -626,10 +626,7 @@ async def test_the_newest_run_that_is_not_whole_keeps_a_fresh_one_away(
 
 
 async def test_what_is_not_whole_elsewhere_keeps_no_fresh_run_away(desk: Desk) -> None:
-    """Neither a run of another job, nor one of a job that was removed and added again, nor one at work."""
-    batch = await make_batch(desk, 2)
-    await desk.finish(batch.run, Ending.CANCELLED)
-    await desk.remove()
+    """Neither a run of another job nor one at work."""
     for job in (JOB, JobId("other")):
         await desk.add(make_definition(job, manual=True, batch={"items": [0, 1]}, on_crash="resume"))
 
@@ -642,6 +639,21 @@ async def test_what_is_not_whole_elsewhere_keeps_no_fresh_run_away(desk: Desk) -
     assert fresh.grant is not None
     assert behind.run.state is RunState.QUEUED
     assert (await desk.start(JobId("other"))).grant is not None
+
+
+async def test_a_batch_put_back_is_not_paid_for_again(desk: Desk) -> None:
+    """What a run left in doubt keeps a fresh one away, though its job was removed since; `retry` goes on."""
+    batch = await make_batch(desk, 2)
+    await desk.finish(batch.run, Ending.CANCELLED)
+    await desk.remove()
+    await desk.add(make_definition(manual=True, batch={"items": [0, 1]}, on_crash="resume"))
+
+    with pytest.raises(AlreadyRunning) as refused:
+        await desk.start()
+
+    assert refused.value.run_id == batch.run.id
+    await desk.store.retry(batch.run.id, desk.peer)
+    assert [grant.run.id for grant in await desk.claim()] == [batch.run.id]
 
 
 async def test_failed_items_alone_do_not_keep_a_fresh_run_away(desk: Desk) -> None:

@@ -265,11 +265,11 @@ WHERE id = :run
   AND items_total IS NOT NULL;
 
 -- name: unsettled_run
--- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows.
+-- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows; also one from
+-- before the job was removed and added again, for what was paid for then was paid for.
 SELECT * FROM runs INDEXED BY runs_unsettled
 WHERE job = :job
   AND items_total > done + failed
-  AND added_revision = :added_revision
   AND state IN ('partial', 'failed', 'cancelled', 'crashed', 'interrupted')
 ORDER BY seq DESC
 LIMIT 1;
