@@ -110,11 +110,21 @@ lock: $(DEV) ## choose the newest allowed versions and write the locks anew
 LOOSE := --no-config --quiet --upgrade --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
     --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
+# Fails where the Python is in a home and what is installed is not.
+define IN_A_HOME
+import os, sys
+at_home = [os.path.realpath(p).startswith(("/root/", "/home/")) for p in (sys.executable, sys.argv[1])]
+sys.exit(at_home == [True, False])
+endef
+export IN_A_HOME
+
 # The environment knows its own path, so it is made where it will be; DESTDIR holds all else, and a copy of it.
 install: ## install the daemon, schedctl, manual pages and the systemd units below PREFIX (docs/systemd.md)
 ifdef INSTALLED
 	@test -x $(INSTALLED)/bin/schedulerd || { echo "$(INSTALLED) has no bin/schedulerd" >&2; exit 1; }
 else
+	@$(PYTHON) -c "$$IN_A_HOME" $(LIBDIR) || { echo "$(PYTHON) is in a home, where the service's user may not" \
+	    "look; name another: make install PYTHON=/usr/bin/python3" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(DESTDIR)$(LIBDIR)
 	$(DESTDIR)$(LIBDIR)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 	    --only-binary :all: -r requirements.lock
@@ -153,11 +163,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing what requirements.lock names into $(VENV): a minute or two, and silent"
 	$(LOCKED) requirements.lock
 	$(PROJECT)
 	@touch $@
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
+	@echo "installing what requirements-dev.lock names into $(VENV): a few minutes, and silent"
 	$(LOCKED) requirements-dev.lock
 	$(PROJECT)
 	@touch $@ $(RUNTIME)

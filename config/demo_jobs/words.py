@@ -13,7 +13,7 @@ def count(run: RunContext, *, text: str) -> dict[str, int]:
     words = text.split()
     counts: Counter[str] = Counter()
     for number, word in enumerate(words, start=1):
-        time.sleep(0.2)  # noqa: TID251 -- stands for work
+        time.sleep(1.0)  # noqa: TID251 -- stands for work
         counts[word] += 1
         run.progress(done=number, total=len(words), message=word)
     return dict(counts.most_common())

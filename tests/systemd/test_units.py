@@ -49,7 +49,7 @@ def settings_of(unit: str) -> dict[str, str]:
 @pytest.mark.parametrize("unit", ["schedulerd.service", "schedulerd.socket", "schedulerd@alice.service"])
 def test_units_are_sound(unit_folder: Path, unit: str) -> None:
     """The analyzer finds nothing to complain about, neither unknown keys nor bad values."""
-    done = analyze("verify", "--recursive-errors=yes", unit_folder / unit)
+    done = analyze("verify", "--man=no", "--recursive-errors=yes", unit_folder / unit)
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -62,7 +62,9 @@ def test_the_users_unit_is_sound(tmp_path: Path) -> None:
 
     unit = tmp_path / "schedulerd.service"
 
-    done = analyze("--user", "verify", "--recursive-errors=yes", unit, XDG_RUNTIME_DIR=str(tmp_path))
+    done = analyze(
+        "--user", "verify", "--man=no", "--recursive-errors=yes", unit, XDG_RUNTIME_DIR=str(tmp_path)
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -73,7 +75,7 @@ def test_a_fault_in_a_unit_is_noticed(unit_folder: Path) -> None:
     unit = unit_folder / "schedulerd.service"
     unit.write_text(unit.read_text().replace("LockPersonality=", "LockPersonalty="))
 
-    assert analyze("verify", "--recursive-errors=yes", unit).returncode != 0
+    assert analyze("verify", "--man=no", "--recursive-errors=yes", unit).returncode != 0
 
 
 @needs_analyze
@@ -84,7 +86,7 @@ def test_exposure_stays_below_what_is_stated(unit_folder: Path, drop_in: str) ->
     if drop_in:
         (unit_folder / "schedulerd.service.d").mkdir()
         shutil.copy(UNITS / "drop-ins" / f"{drop_in}.conf", unit_folder / "schedulerd.service.d")
-        assert analyze("verify", "--recursive-errors=yes", unit).stderr == ""
+        assert analyze("verify", "--man=no", "--recursive-errors=yes", unit).stderr == ""
 
     done = analyze("security", "--offline=true", f"--threshold={EXPOSURE[drop_in]}", unit)
 
