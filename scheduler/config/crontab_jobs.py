@@ -1,8 +1,9 @@
 """Turns the jobs of a crontab into job tables of our own, and tells what has no counterpart.
 
 An imported job behaves as under cron: its shell is /bin/sh unless the crontab sets SHELL, it starts in
-HOME (without `cwd` where that is the home of its user), and what was missed while the daemon was down is not caught up. Nothing is dropped in silence: each
-setting or line that cannot be taken over is a note. Writing the tables to a file is the caller's business.
+HOME (without `cwd` where that is the home of its user), and what was missed while the daemon was down is not
+caught up. Nothing is dropped in silence: each setting or line that cannot be taken over is a note. Writing
+the tables to a file is the caller's business.
 """
 
 from __future__ import annotations

@@ -162,9 +162,7 @@ def test_system_crontab_names_user_zone_and_shell() -> None:
     assert table["env"] == {"SHELL": "/bin/bash", "HOME": "/srv"}
 
 
-@pytest.mark.parametrize(
-    ("home", "cwd"), [("", None), ("HOME=/home/ann\n", None), ("HOME=/srv\n", "/srv")]
-)
+@pytest.mark.parametrize(("home", "cwd"), [("", None), ("HOME=/home/ann\n", None), ("HOME=/srv\n", "/srv")])
 def test_a_cwd_is_written_only_where_it_is_not_the_home(home: str, cwd: str | None) -> None:
     """A job starts in the home of its user anyway; another one's home may be closed to the daemon."""
     ((_, table),) = _import(f"{home}@daily x\n", owner="ann").jobs
