@@ -6,11 +6,9 @@ crontab(1) does. An existing file is replaced only if this verb wrote it and nob
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hashlib
 import os
-import pwd
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Final
 import click
 
 from scheduler.cli.screen import Cell, Screen, warn
-from scheduler.cli.session import Session, client_verb, sockets_of
+from scheduler.cli.session import Session, client_verb, daemon_user
 from scheduler.cli.takeover import TakenJob, Takeover, take_over, users_first, whose_jobs
 from scheduler.cli.times import time_row
 from scheduler.cli.wording import escape, now
@@ -105,24 +103,9 @@ def crontab_verb(  # noqa: PLR0913 - one for each option
         count=max(count, _PROVED),
     )
     whose = whose_jobs(
-        entries, owner=None if system else owner or getpass.getuser(), runner=_daemon_user(session)
+        entries, owner=None if system else owner or getpass.getuser(), runner=daemon_user(session)
     )
     return _finish(session.screen, taken, [*taken.notes, *whose], target, count, force=force)
-
-
-def _daemon_user(session: Session) -> str | None:
-    """The user of the daemon that would be asked: the owner of its socket, or of a folder closed to us."""
-    for socket in map(Path, sockets_of(session.socket)):
-        with contextlib.suppress(OSError, KeyError):
-            return pwd.getpwuid(_owner_of(socket)).pw_name
-    return None
-
-
-def _owner_of(socket: Path) -> int:
-    try:
-        return socket.stat().st_uid
-    except PermissionError:
-        return socket.parent.stat().st_uid
 
 
 def _finish(

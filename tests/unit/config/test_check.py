@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.config.check import check, examine
+from scheduler.config.paths import config_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,7 +64,7 @@ def test_what_may_surprise_is_a_note_and_no_fault(config: Path) -> None:
     file = config.parent / "jobs.d" / "a.toml"
     file.write_text('[jobs.a]\ncron = "0 0 13 * 5"\nshell = "true"\n')
 
-    found = examine(config, {})
+    found = examine(config_file(config, {}), {})
 
     (note,) = found.notes
     assert (list(found.faults), note.job, note.key, note.file) == ([], "a", "cron", str(file))
