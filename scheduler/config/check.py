@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scheduler.config.jobdirs import Loaded, load_job_dirs
 from scheduler.config.paths import ConfigFile, config_file
+from scheduler.config.presence import absence_notes
 from scheduler.config.reload import diff
 from scheduler.config.settings import load_settings
 from scheduler.errors import ConfigError, Fault
@@ -65,12 +66,17 @@ def examine(
     except ConfigError as error:
         return Checked(faults=error.faults, read=(file.path,))
     loaded = load_job_dirs(settings.jobs, settings)
-    return Checked(faults=diff({}, loaded).faults, notes=list(_notes(loaded)), read=settings.jobs)
+    return Checked(
+        faults=diff({}, loaded).faults, notes=list(_notes(loaded, settings.python_path)), read=settings.jobs
+    )
 
 
-def _notes(loaded: Loaded) -> Iterator[Fault]:
+def _notes(loaded: Loaded, python_path: Sequence[Path]) -> Iterator[Fault]:
+    absences = absence_notes(python_path)
     for file in loaded.files:
         for definition in file.definitions:
             trigger = definition.schedule.trigger
             for note in cron_notes(trigger.expression) if isinstance(trigger, Cron) else ():
                 yield Fault(message=note, file=file.path, job=definition.id, key="cron")
+            for key, note in absences(definition):
+                yield Fault(message=note, file=file.path, job=definition.id, key=key)
