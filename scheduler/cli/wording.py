@@ -194,7 +194,8 @@ def progress(run: Json) -> str:
 def outcome(run: Json) -> str:
     """What became of a run in a few words: reason, exit code or signal, message."""
     said = [str(run[key]) for key in ("reason",) if run.get(key)]
-    if run.get("exit_code") not in (None, 0):
+    is_told = str(run.get("message") or "").endswith(f"code {run.get('exit_code')}")
+    if run.get("exit_code") not in (None, 0) and not is_told:
         said.append(f"exit {run['exit_code']}")
     if run.get("signal") is not None:
         said.append(f"signal {run['signal']}")
