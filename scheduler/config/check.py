@@ -72,6 +72,7 @@ def examine(
 
 
 def _notes(loaded: Loaded, python_path: Sequence[Path]) -> Iterator[Fault]:
+    yield from loaded.emptiness
     absences = absence_notes(python_path)
     for file in loaded.files:
         for definition in file.definitions:
