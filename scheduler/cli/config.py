@@ -48,8 +48,9 @@ def reload_verb(session: Session) -> int:
     type=click.Path(path_type=Path),
     help="A folder of job files instead of the configured ones; may be repeated.",
 )
+@click.argument("files", nargs=-1, metavar="", type=click.Path(path_type=Path))
 @client_verb
-def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...]) -> int:
+def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...], files: tuple[Path, ...]) -> int:
     """Find what the daemon would find wrong with its configuration and job files; it need not run.
 
     What it would take, but perhaps not as it was meant, is a note, and no fault.
@@ -57,6 +58,9 @@ def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...]) ->
     from scheduler.config.check import examine
     from scheduler.config.paths import checked_config
 
+    for file in files:
+        folder = file if file.is_dir() else file.parent
+        raise click.UsageError(f"job files are judged by the folder: check --jobs {folder}")
     for file in jobs:
         if file.is_file():
             raise click.UsageError(f"--jobs {file} is a file: name the folder that it is in")

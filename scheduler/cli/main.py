@@ -158,7 +158,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 def _usage(error: click.ClickException, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     place = _verb(arguments) if context is None else context.command_path
-    said = escape(error.format_message().rstrip("."))
+    said = escape(" ".join(error.format_message().split()).rstrip("."))
     if isinstance(error, click.NoSuchOption) and (context is None or context.parent is None):
         said = f"no option {escape(error.option_name)} before a verb, write it after the verb"
     return f"{said}; `{place} --help` tells how it is used"

@@ -88,7 +88,11 @@ def _list(folder: Path) -> _Listing:
         found = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        message = f"the folder of job files cannot be read: {reason}; jobs that came from it stay as they are"
+        remedy = "make it" if isinstance(error, FileNotFoundError) else "the daemon's user has to read it"
+        message = (
+            f"the folder of job files cannot be read: {reason}; {remedy};"
+            " jobs that came from it stay as they are"
+        )
         return _Listing(folder=folder, faults=(Fault(message=message, file=str(folder)),))
     if why is not None:
         message = f"the folder of job files {why}; until then jobs that came from it stay as they are"

@@ -97,8 +97,10 @@ def test_check_of_one_file_asks_for_its_folder(schedctl: Schedctl, tmp_path: Pat
     (tmp_path / "a.toml").write_text("")
 
     called = schedctl("check", "--jobs", str(tmp_path / "a.toml"))
+    bare = schedctl("check", str(tmp_path / "a.toml"))
 
     assert (called.code, "name the folder" in called.err) == (2, True)
+    assert (bare.code, f"check --jobs {tmp_path};" in bare.err) == (2, True)
 
 
 def test_check_of_a_faulty_configuration_is_exit_one(schedctl: Schedctl, tmp_path: Path) -> None:

@@ -290,6 +290,19 @@ def test_show_counts_the_items_of_a_batch(schedctl: Schedctl, daemon: StubDaemon
     assert "batch  items 1 (only)\n" in schedctl("show", "b").out
 
 
+def test_show_gives_lengths_of_time_their_unit(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """The JSON has seconds, as ever."""
+    daemon.jobs(job("a", definition={"timeout": 300, "every": 120.5, "max_running": 300}))
+
+    out = schedctl("show", "a").out
+
+    assert [line.split(maxsplit=1) for line in out.splitlines()[-3:]] == [
+        ["timeout", "5 min"],
+        ["every", "120.5 s"],
+        ["max_running", "300"],
+    ]
+
+
 def test_too_little_of_a_run_says_how_much_is_needed(schedctl: Schedctl, daemon: StubDaemon) -> None:
     """A few characters begin every run's id: it is no wrong id that was given."""
     daemon.runs(run(RUN))

@@ -95,7 +95,11 @@ def test_a_call_that_cannot_be_meant_is_usage(
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
-    [(["lst"], "did you mean list?"), (["--socket", "/x", "list"], "write it after the verb")],
+    [
+        (["lst"], "did you mean list?"),
+        (["--socket", "/x", "list"], "write it after the verb"),
+        (["completion"], "Choose from: bash, zsh, fish;"),
+    ],
 )
 def test_a_slip_is_told_what_to_write(schedctl: Schedctl, arguments: list[str], advice: str) -> None:
     """The verb that was meant, the place where an option belongs."""
