@@ -80,7 +80,7 @@ def test_a_socket_that_may_not_be_opened_is_forbidden(daemon: StubDaemon) -> Non
 
     with somebody_else(), pytest.raises(Forbidden, match="you may not open") as closed:
         Control([str(daemon.socket)]).get("/v1/status")
-    daemon.socket.chmod(0o060)
+    daemon.socket.chmod(0o010)
     daemon.socket.parent.chmod(0o755)
     with somebody_else(), pytest.raises(Forbidden) as shared:
         Control([str(daemon.socket)]).get("/v1/status")
