@@ -156,9 +156,10 @@ class _Follower:
             return
         self._told.add(key)
         self.close()
-        why = outcome(([run, *(run.get("attempts") or [])])[-1])
+        tried = [run, *(run.get("attempts") or [])][-1]
+        why = outcome(tried)
         next_try = f"the next is due {moment(run['ready_at'])}"
-        tries = f"{run.get('job')}: attempt {run.get('attempt')} did not succeed"
+        tries = f"{run.get('job')}: attempt {tried.get('attempt')} did not succeed"
         warn(f"{escape(tries)}{f' ({why})' if why else ''}; {next_try}")
 
     def _show(self, run: Json) -> None:

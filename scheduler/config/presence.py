@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from scheduler.executors.surroundings import DEFAULT_PATH
 from scheduler.model.jobs import CommandAction, JobDefinition, PythonAction
@@ -60,6 +61,11 @@ def _is_program(name: str, job: JobDefinition) -> bool:
 def _handler_problem(handler: str, folders: Sequence[str]) -> str | None:
     """Why the handler could not be imported, as far as that shows without importing it."""
     module, _, attribute = handler.partition(":")
+    loaded = sys.modules.get(module)
+    if type(loaded) is ModuleType:  # of Python or of ours: its names are there without running anything
+        names = vars(loaded)
+        is_known = not names.keys().isdisjoint({attribute.partition(".")[0], "__getattr__"})
+        return None if is_known else f"module {module} has no {attribute}"
     top, *rest = module.split(".")
     spec, name = _find_top(top, folders), top
     for part in rest:

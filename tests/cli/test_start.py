@@ -97,12 +97,13 @@ def test_run_wait_says_why_and_until_when_it_waits_for_a_retry(
     tried = {"attempt": 1, "claim": 1, "state": "failed", "reason": "exit_code", "exit_code": 3}
     waits = run(
         state="waiting",
+        attempt=2,
         finished_at=None,
         ready_at="2037-01-01T00:00:00+00:00",
         attempts=[tried],
         exit_code=None,
     )
-    again = {**waits, "attempt": 2}
+    again = {**waits, "attempt": 3, "attempts": [tried, {**tried, "attempt": 2}]}
     looks = [waits, waits, going(), again, run(state="failed", attempt=2)]
 
     goes(daemon, looks)

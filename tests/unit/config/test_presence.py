@@ -36,7 +36,8 @@ def told(folder: Path, **keys: object) -> list[tuple[str, str]]:
         ("goods.wrok:go", "no module goods.wrok in"),
         ("goods.deep.er:go", "no module goods.deep.er in"),
         ("goods.work:og", "work.py defines no og"),
-        ("json:lods", "defines no lods"),
+        ("json:lods", "has no lods"),
+        ("os.path:joyn", "module os.path has no joyn"),
     ],
 )
 def test_a_handler_that_is_not_there_is_told(folder: Path, handler: str, says: str) -> None:
