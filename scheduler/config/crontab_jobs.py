@@ -58,6 +58,10 @@ _LEFT_IN_PLACE: Final = {
     "flock": "flock stays in the command; a job does not overlap itself here, so it may go (`overlap`)",
     "timeout": "timeout stays in the command; `timeout` of the job does the same and is on record",
 }
+_CATCH_UP_NOTE: Final = (
+    'cron forgets what it missed while the machine was off, and so do these jobs (catch_up = "skip");'
+    " without that line the last missed time runs"
+)
 _RANDOM_NOTE: Final = "the random sleep stays in the command; `jitter` does the same before the start"
 _PERCENT_NOTE: Final = (
     r"`%` ends the command in a crontab, what follows is its stdin; write `\%` where a percent sign is meant"
@@ -138,19 +142,17 @@ def to_job_tables(
             )
     if imported.jobs:
         imported.notes.extend(_general_notes())
+    if any("catch_up" in table for _, table in imported.jobs):
+        imported.notes.append(ImportNote(message=_CATCH_UP_NOTE))
     return imported
 
 
 def _general_notes() -> list[ImportNote]:
     return [
-        ImportNote(message="cron mails output; here it is kept with each run: `schedctl output <run>`"),
+        ImportNote(message="cron mails output; here it is kept with each run: `schedctl output JOB`"),
         ImportNote(
             message="cron starts a command again while it still runs; here that start is skipped and recorded"
             ' (overlap = "allow" with max_running restores it)'
-        ),
-        ImportNote(
-            message="cron forgets what it missed while the machine was off, and so do these jobs"
-            ' (catch_up = "skip"); without that line a missed time is caught up'
         ),
     ]
 

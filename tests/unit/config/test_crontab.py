@@ -207,6 +207,7 @@ def test_nothing_is_told_of_words_that_only_look_like_it() -> None:
 def test_what_was_missed_stays_missed_and_is_told() -> None:
     """`catch_up = "skip"` stands in each job, so the notes say what it is."""
     assert 'catch_up = "skip"' in _told(_import("@daily x\n"))
+    assert "catch_up" not in _told(_import("@reboot x\n"))
 
 
 def test_what_cannot_be_taken_over_is_told() -> None:
