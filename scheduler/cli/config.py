@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import click
 
 from scheduler.cli.problems import fault_json, faults_of
 from scheduler.cli.screen import Cell, warn
-from scheduler.cli.session import Session, client_verb, daemon_user
+from scheduler.cli.session import Session, client_verb, daemon_user, own_user
 from scheduler.cli.wording import escape
 from scheduler.errors import Fault
 
@@ -82,7 +81,7 @@ def check_verb(session: Session, config: Path | None, jobs: tuple[Path, ...], fi
 
 def _whose_eyes(session: Session) -> Iterator[Fault]:
     """What is told where the daemon is another user than who checks: it may read less, or more."""
-    runner, own = daemon_user(session), getpass.getuser()
+    runner, own = daemon_user(session), own_user()
     if runner not in (None, own):
         yield Fault(
             message=f"judged as {own}, the daemon runs as {runner}: a file that is closed to it, or a `user`"

@@ -127,6 +127,14 @@ def daemon_user(session: Session) -> str | None:
     return None
 
 
+def own_user() -> str:
+    """The user whose rights this process has."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a uid without an entry, as in containers
+        return str(os.geteuid())
+
+
 def _owner_of(socket: Path) -> int:
     try:
         return socket.stat().st_uid

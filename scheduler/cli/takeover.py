@@ -115,11 +115,12 @@ def whose_jobs(
             if owner is not None:
                 yield ImportNote(message=f"the jobs run as the daemon's user: that should be {user}")
         elif runner != "root":
-            what = "run as that user" if owner is not None else "cannot start"
-            yield ImportNote(
-                message=f"jobs of {user} {what}: the daemon runs as {runner}, and only one of root starts"
-                " jobs of others (docs/coming-from.md)"
+            told = (
+                f"the jobs run as {runner}, the daemon's user, and not as {user}"
+                if owner is not None
+                else f"jobs of {user} cannot start: the daemon runs as {runner}, and not as root"
             )
+            yield ImportNote(message=f"{told} (see docs/coming-from.md: whose jobs are they?)")
         elif owner is not None:
             yield ImportNote(message=f'the daemon runs as root, and so do these jobs: add user = "{user}"')
 

@@ -84,7 +84,7 @@ def test_check_says_that_it_looks_with_other_eyes_than_the_daemon(
     schedctl: Schedctl, daemon: StubDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who can read a file that the daemon's user cannot finds no fault in it."""
-    monkeypatch.setattr("getpass.getuser", lambda: "ann")
+    monkeypatch.setattr("scheduler.cli.config.own_user", lambda: "ann")
     (tmp_path / "a.toml").write_text("")
 
     told = schedctl("check", "--jobs", str(tmp_path))
