@@ -215,7 +215,7 @@ def _make_alerting(given: Surface, store: Store) -> Alerting:
     return Alerting(
         ring=given.ring,
         reads=store,
-        deliveries=Deliveries(Messenger(), given.clock, given.log),
+        deliveries=Deliveries(Messenger(socket=str(given.socket)), given.clock, given.log),
         clock=given.clock,
         log=given.log,
         metrics=given.metrics,

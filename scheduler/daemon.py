@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         description="An async scheduler daemon: jobs run on time, pauses survive.",
         epilog=f"{_listed('files', FILES)}\n\n{_listed('environment', VARIABLES)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="scheduler.toml, or the directory it is in"

@@ -49,7 +49,8 @@ def _check(flags: argparse.Namespace) -> int:
 def _complain(error: SchedulerError) -> None:
     faults = error.faults if isinstance(error, Invalid) else ()
     lines = [f"schedulerd: {error.message}" + (f" ({error.hint})" if error.hint else "")]
-    _say(*lines, *(f"  {fault}" for fault in faults))
+    # The message about a configuration lists its faults itself.
+    _say(*lines, *(f"  {fault}" for fault in faults if str(fault) not in error.message))
 
 
 def _say(*lines: object) -> None:

@@ -13,10 +13,12 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -189,7 +191,7 @@ class Control:
         if forbidden is not None:
             raise Forbidden(
                 f"you may not open the control socket {forbidden}",
-                hint="become root, or a member of its group (schedulerd) and log in again",
+                hint=_who_may_open(forbidden),
             )
         raise NobodyListens(
             f"no daemon answers; tried {', '.join(tried) or 'no socket'}",
@@ -250,6 +252,22 @@ def _late(waited_for: str, timeout: Micros) -> ClientTimeout:
         f"no answer within {timeout / SECOND:g} s; waited for {waited_for}",
         hint="a change may yet be made: look with `schedctl status`; --timeout SECONDS waits longer",
     )
+
+
+def _who_may_open(place: str) -> str:
+    """Whom the control socket would let in, by its own mode or by that of a folder that hides it."""
+    import grp
+    import pwd
+
+    folder = Path(place).parent
+    try:
+        found = folder.stat() if folder.stat().st_mode & stat.S_IXOTH == 0 else Path(place).stat()
+        owner, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid).gr_name
+    except (OSError, KeyError):
+        return "become root, or the user that started the daemon"
+    if found.st_mode & stat.S_IRWXG == 0:
+        return "become root" if owner == "root" else f"become root, or {owner}, who started the daemon"
+    return f"become root, or a member of its group ({group}) and log in again"
 
 
 def _why(refused: OSError) -> str:

@@ -17,16 +17,17 @@ from typing import Final
 import click
 
 from scheduler.cli.screen import Cell, Screen, warn
-from scheduler.cli.session import Session, client_verb
-from scheduler.cli.takeover import TakenJob, Takeover, take_over
+from scheduler.cli.session import Session, client_verb, daemon_user
+from scheduler.cli.takeover import TakenJob, Takeover, take_over, users_first, whose_jobs
 from scheduler.cli.times import time_row
 from scheduler.cli.wording import escape, now
-from scheduler.config.crontab import CrontabEntry, EnvEntry, ErrorEntry, JobEntry, parse_crontab
+from scheduler.config.crontab import CrontabEntry, EnvEntry, ErrorEntry, ImportNote, JobEntry, parse_crontab
 from scheduler.config.settings import local_timezone
 from scheduler.errors import Conflict, Invalid
 from scheduler.model.triggers import load_zone
 
 _PROVED: Final = 20
+_SHOWN: Final = 3
 _HEADING: Final = "Taken over by `schedctl import crontab` from "
 _SEAL: Final = "# As it was written: "
 """Begins the second line of a file that this verb wrote; a fingerprint of the rest follows."""
@@ -43,11 +44,17 @@ def import_verb() -> None:
     "--system", is_flag=True, help="A system crontab (/etc/crontab, /etc/cron.d): has a user column."
 )
 @click.option("--check", is_flag=True, help="Only say how each line is understood.")
-@click.option("--write", "target", metavar="FILE", type=click.Path(dir_okay=False), help="Make a job file.")
+@click.option(
+    "--write",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Make this job file, for example /etc/schedulerd/jobs.d/crontab.toml.",
+)
 @click.option("--force", is_flag=True, help="With --write: also over what was edited since it was written.")
 @click.option("--timezone", metavar="ZONE", help="Zone of lines without CRON_TZ (default: this machine's).")
 @click.option("--owner", metavar="USER", help="Whose crontab it is, without --system (default: yours).")
-@click.option("-n", "count", type=click.IntRange(0, 1_000), default=_PROVED, help="Fire times to show (20).")
+@click.option("-n", "count", type=click.IntRange(0, 1_000), default=_SHOWN, help="Fire times to show (3).")
 @client_verb
 def crontab_verb(  # noqa: PLR0913 - one for each option
     session: Session,
@@ -72,6 +79,10 @@ def crontab_verb(  # noqa: PLR0913 - one for each option
     if not system and (file == "/etc/crontab" or file.startswith("/etc/cron.d/")):
         raise click.UsageError(f"{file} is a system crontab, its lines name a user: add --system")
     entries = parse_crontab(_read(file), system=system)
+    if not system and (user := users_first(entries)):
+        warn(
+            escape(f"the first word of every command is a user ({user}): a system crontab? then add --system")
+        )
     if check:
         _show_entries(session.screen, entries)
     errors = [entry for entry in entries if isinstance(entry, ErrorEntry)]
@@ -91,12 +102,21 @@ def crontab_verb(  # noqa: PLR0913 - one for each option
         since=now(),
         count=max(count, _PROVED),
     )
-    return _finish(session.screen, taken, target, count, force=force)
+    whose = whose_jobs(
+        entries, owner=None if system else owner or getpass.getuser(), runner=daemon_user(session)
+    )
+    return _finish(session.screen, taken, [*taken.notes, *whose], target, count, force=force)
 
 
-def _finish(screen: Screen, taken: Takeover, target: str | None, count: int, *, force: bool) -> int:
-    for note in taken.notes:
-        warn(escape(note))
+def _finish(
+    screen: Screen,
+    taken: Takeover,
+    notes: Sequence[ImportNote],
+    target: str | None,
+    count: int,
+    *,
+    force: bool,
+) -> int:
     for fault in (*taken.later, *taken.faults):
         warn(escape(fault))
     if taken.faults:
@@ -104,6 +124,8 @@ def _finish(screen: Screen, taken: Takeover, target: str | None, count: int, *, 
     if target is not None:
         _write(Path(target), taken.text, force=force)
     _show(screen, taken, target, count)
+    for note in notes:
+        warn(escape(note))
     return 0
 
 
@@ -186,11 +208,12 @@ def _show(screen: Screen, taken: Takeover, target: str | None, count: int) -> No
     if screen.json_wanted:
         return
     compared = sum(len(job.times) for job in taken.jobs)
-    screen.line(f"{len(taken.jobs)} jobs; {compared} coming fire times are those of the crontab")
+    jobs = "1 job" if len(taken.jobs) == 1 else f"{len(taken.jobs)} jobs"
+    screen.line(f"{jobs}; {compared} coming fire times are those of the crontab")
     if target is not None:
-        screen.line(
-            f"written to {escape(target)}; put it into the daemon's jobs folder, then `schedctl reload`"
-        )
+        is_placed = Path(target).absolute().parent.name == "jobs.d"
+        move = "" if is_placed else "put it into the daemon's jobs folder, then "
+        screen.line(f"written to {escape(target)}; {move}`schedctl reload` puts it in force")
 
 
 def _show_job(screen: Screen, job: TakenJob, times: Sequence[str]) -> None:

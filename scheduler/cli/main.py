@@ -147,7 +147,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         sys.stderr.write(bare.format_message() + "\n")
         return bare.exit_code
     except click.ClickException as usage:
-        warn(_usage(usage))
+        warn(_usage(usage, arguments))
         return 2
     except SchedulerError as error:
         tell(error)
@@ -155,10 +155,24 @@ def _invoke(arguments: Sequence[str]) -> int:
     return int(code or 0)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: click.ClickException, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
-    place = context.command_path if context is not None else _PROGRAM
-    said = escape(error.format_message().rstrip("."))
+    place = _verb(arguments) if context is None else context.command_path
+    said = escape(" ".join(error.format_message().split()).rstrip("."))
     if isinstance(error, click.NoSuchOption) and (context is None or context.parent is None):
         said = f"no option {escape(error.option_name)} before a verb, write it after the verb"
     return f"{said}; `{place} --help` tells how it is used"
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """The verb that the arguments begin with, for an error that does not know its own."""
+    command: click.Command | None = schedctl
+    path = [_PROGRAM]
+    for word in arguments:
+        command = (
+            command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+        )
+        if command is None:
+            break
+        path.append(word)
+    return " ".join(path)

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 import click
 
 from scheduler.cli.connection import segment
-from scheduler.cli.selection import complete_run, run_of
+from scheduler.cli.selection import complete_either, run_or_last
 from scheduler.cli.session import Session, reading_verb
 from scheduler.cli.wording import escape_lines
 
 
 @click.command("output")
-@click.argument("run", shell_complete=complete_run)
+@click.argument("run", shell_complete=complete_either)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, also over a restart.")
 @click.option("--stream", type=click.Choice(("stdout", "stderr")), help="Only this stream (default: both).")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
@@ -32,10 +32,13 @@ def output_verb(
     timestamps: bool,
     raw: bool,
 ) -> int:
-    r"""Print what RUN wrote to stdout and stderr; control characters are shown as \x1b and the like."""
+    r"""Print what RUN wrote to stdout and stderr; control characters are shown as \x1b and the like.
+
+    The name of a job stands for its last run.
+    """
     if raw and timestamps:
         raise click.UsageError("--raw prints bytes as they are: leave out --timestamps")
-    id = str(run_of(session, run)["id"])
+    id = str(run_or_last(session, run)["id"])
     if follow or timestamps:
         from scheduler.cli.following import OutputRecords
         from scheduler.cli.recorded import show_records

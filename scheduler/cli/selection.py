@@ -185,9 +185,32 @@ def run_of(session: Session, name: str) -> Json:
     if not found:
         raise NotFound(f"there is no run {name}", hint="`schedctl runs` lists runs")
     if len(found) > 1:
-        some = ", ".join(str(run["id"]) for run in found[:5])
+        some = ", ".join(f"{run['id']} ({run.get('job')})" for run in found[:5])
         raise click.UsageError(f"{len(found)} runs begin with {name}: {some}; write more of it")
     return found[0]
+
+
+def run_or_last(session: Session, name: str) -> Json:
+    """The run with that id or the beginning of it, or else the last run that began of the job of that name.
+
+    Raises:
+        NotFound: there is neither, or the job has not run.
+        UsageError: several runs begin so, or as good as all.
+    """
+    try:
+        return run_of(session, name)
+    except NotFound as no_run:
+        if _UUID.fullmatch(name):
+            raise
+        try:
+            job = str(job_of(session, name)["id"])
+        except NotFound as no_job:
+            raise (no_run if _BEGINNING.fullmatch(name) else no_job) from None
+    newest = session.control.pages("/v1/runs", job=job, limit=_RUNS_LOOKED_AT)
+    begun = next((run for run in newest if run.get("started_at")), None)
+    if begun is None:
+        raise NotFound(f"job {job} has not run yet", hint=f"`schedctl why {job}` says what it waits for")
+    return begun
 
 
 def run_named(session: Session, name: str, no_job: NotFound) -> Json:

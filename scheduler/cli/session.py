@@ -11,8 +11,10 @@ code; errors it lets pass are told and turned into exit codes by `main`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import pwd
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +117,29 @@ def sockets_of(named: str | None, state: str | None = None) -> list[str]:
         return [str(place) for place in paths.client_sockets(Path(named) if named else None, os.environ)]
     except ConfigError as long:
         raise Invalid(long.message) from long
+
+
+def daemon_user(session: Session) -> str | None:
+    """The user of the daemon that would be asked: the owner of its socket, or of a folder closed to us."""
+    for socket in map(Path, sockets_of(session.socket)):
+        with contextlib.suppress(OSError, KeyError):
+            return pwd.getpwuid(_owner_of(socket)).pw_name
+    return None
+
+
+def own_user() -> str:
+    """The user whose rights this process has."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a uid without an entry, as in containers
+        return str(os.geteuid())
+
+
+def _owner_of(socket: Path) -> int:
+    try:
+        return socket.stat().st_uid
+    except PermissionError:
+        return socket.parent.stat().st_uid
 
 
 def _quiet(text: str) -> Callable[[Callable[P, int]], Callable[P, int]]:

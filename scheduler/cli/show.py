@@ -20,6 +20,7 @@ from scheduler.cli.wording import (
     escape,
     instant,
     job_state,
+    length_text,
     moment,
     outcome,
     pause_text,
@@ -30,6 +31,13 @@ from scheduler.errors import NotFound
 
 _LAST_RUNS = 10
 _DRAWN_RUNS = 40
+_LENGTHS = frozenset(
+    {
+        *("every", "delay", "timeout", "stall_timeout", "kill_grace", "catch_up_window", "late_after"),
+        *("jitter", "overdue_after"),
+    }
+)
+"""Keys of a definition that are seconds."""
 
 
 @click.command("show")
@@ -119,7 +127,9 @@ def _value(value: object) -> str:
 
 
 def _defined(key: str, value: object) -> str:
-    """The value of a definition; a list of items is its length and its ends, for it may have thousands."""
+    """The value of a definition: times with their unit, a list of items as its length and its ends."""
+    if key in _LENGTHS and isinstance(value, int | float):
+        return length_text(value)
     items = value.get("items") if key == "batch" and isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(items, list):
         return _value(value)

@@ -19,7 +19,7 @@ from scheduler.cli.screen import run_cell, warn
 from scheduler.cli.selection import Choice, chosen_jobs, for_each, job_choice
 from scheduler.cli.session import Session, client_verb
 from scheduler.cli.waiting import is_at_rest, way_on
-from scheduler.cli.wording import Json, duration, elapsed, escape, outcome, progress
+from scheduler.cli.wording import Json, duration, elapsed, escape, moment, outcome, progress
 from scheduler.clock import MILLISECOND, SECOND, Micros, SystemClock
 from scheduler.errors import AlreadyRunning, ClientTimeout, DaemonUnreachable
 
@@ -27,6 +27,8 @@ _OVERLAPS: Final = ("skip", "queue", "allow", "cancel_running")
 _FIRST_LOOK: Final[Micros] = 50 * MILLISECOND
 _LOOK_EVERY: Final[Micros] = SECOND
 _INTERRUPTED: Final = 130
+_BROKEN: Final = frozenset({"failed", "crashed"})
+"""States whose reason may stand in the output."""
 
 
 @click.command("run")
@@ -80,6 +82,8 @@ def _wait_for(session: Session, started: Sequence[Json]) -> int:
             _tell(session, run)
             if advice := way_on(session, run):
                 warn(advice)
+            elif run.get("state") in _BROKEN and not (session.screen.json_wanted or session.quiet):
+                warn(f"`schedctl output {escape(run['id'])}` shows what it wrote")
             worst = max(worst, 0 if run.get("state") == "succeeded" else 1)
     except KeyboardInterrupt:
         names = ", ".join(f"{run.get('job')} (run {run['id']})" for run in left)
@@ -101,6 +105,7 @@ class _Follower:
         self._clock = SystemClock()
         self._began_at = self._clock.monotonic()
         self._has_line = False
+        self._told: set[tuple[object, object]] = set()
         self._shows = sys.stderr.isatty() and not session.screen.json_wanted
 
     def follow(self, id: str) -> Json:
@@ -122,6 +127,7 @@ class _Follower:
             if is_at_rest(run):
                 self.close()
                 return run
+            self._tell_retry(run)
             self._show(run)
             self._require_time(run)
             threading.Event().wait(pause / SECOND)
@@ -141,6 +147,20 @@ class _Follower:
                 f"waited {duration(limit)}, and run {run['id']} is still {run.get('state', 'unknown')}",
                 hint=f"it goes on; `schedctl show {run['id']}` tells how far it is",
             )
+
+    def _tell_retry(self, run: Json) -> None:
+        """A run that waits for its next try says why and until when, once for each try."""
+        key = (run["id"], run.get("attempt"))
+        is_silent = self._session.screen.json_wanted or self._session.quiet
+        if is_silent or run.get("state") != "waiting" or key in self._told or not run.get("ready_at"):
+            return
+        self._told.add(key)
+        self.close()
+        tried = [run, *(run.get("attempts") or [])][-1]
+        why = outcome(tried)
+        next_try = f"the next is due {moment(run['ready_at'])}"
+        tries = f"{run.get('job')}: attempt {tried.get('attempt')} did not succeed"
+        warn(f"{escape(tries)}{f' ({why})' if why else ''}; {next_try}")
 
     def _show(self, run: Json) -> None:
         if not self._shows:

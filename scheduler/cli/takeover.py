@@ -6,8 +6,10 @@ job are compared with those of its line. Nothing is printed or written here.
 
 from __future__ import annotations
 
+import pwd
+import shutil
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +98,48 @@ def take_over(
         for (id, table), entry in zip(tables.items(), lines, strict=True)
     ]  # fmt: skip
     return Takeover(text=text, jobs=jobs, notes=imported.notes, faults=faults, later=later)
+
+
+def whose_jobs(
+    entries: Sequence[CrontabEntry], *, owner: str | None, runner: str | None
+) -> Iterator[ImportNote]:
+    """What is told of jobs that would run as another user than under cron.
+
+    Args:
+        owner: whose crontab it is, or None for a system crontab, where each line says so.
+        runner: the daemon's user, or None where no daemon is seen.
+    """
+    users = {entry.user or owner for entry in entries if isinstance(entry, JobEntry)}
+    for user in sorted(user for user in users if user and user != runner):
+        if runner is None:
+            if owner is not None:
+                yield ImportNote(message=f"the jobs run as the daemon's user: that should be {user}")
+        elif runner != "root":
+            told = (
+                f"the jobs run as {runner}, the daemon's user, and not as {user}"
+                if owner is not None
+                else f"jobs of {user} cannot start: the daemon runs as {runner}, and not as root"
+            )
+            yield ImportNote(message=f"{told} (see docs/coming-from.md: whose jobs are they?)")
+        elif owner is not None:
+            yield ImportNote(message=f'the daemon runs as root, and so do these jobs: add user = "{user}"')
+
+
+def users_first(entries: Sequence[CrontabEntry]) -> str | None:
+    """A user that a line begins with, where every line's first word is one and no program.
+
+    Such a file is a system crontab: read as a user's, the user's name would be taken for the command.
+    """
+    words = [entry.command.split()[0] for entry in entries if isinstance(entry, JobEntry)]
+    return words[0] if words and all(map(_is_only_user, words)) else None
+
+
+def _is_only_user(word: str) -> bool:
+    try:
+        pwd.getpwnam(word)
+    except (KeyError, ValueError):
+        return False
+    return shutil.which(word) is None
 
 
 def _proved(

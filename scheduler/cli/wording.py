@@ -173,7 +173,9 @@ def schedule(trigger: object) -> str:
         return "-"
     kind = str(trigger.get("kind", "?"))
     said = [value for key, value in trigger.items() if key != "kind" and value is not None]
-    return escape(" ".join([kind, *(_length(value) if _is_number(value) else str(value) for value in said)]))
+    return escape(
+        " ".join([kind, *(length_text(value) if _is_number(value) else str(value) for value in said)])
+    )
 
 
 def progress(run: Json) -> str:
@@ -194,7 +196,8 @@ def progress(run: Json) -> str:
 def outcome(run: Json) -> str:
     """What became of a run in a few words: reason, exit code or signal, message."""
     said = [str(run[key]) for key in ("reason",) if run.get(key)]
-    if run.get("exit_code") not in (None, 0):
+    is_told = str(run.get("message") or "").endswith(f"code {run.get('exit_code')}")
+    if run.get("exit_code") not in (None, 0) and not is_told:
         said.append(f"exit {run['exit_code']}")
     if run.get("signal") is not None:
         said.append(f"signal {run['signal']}")
@@ -226,7 +229,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _length(amount: float) -> str:
+def length_text(amount: float) -> str:
     """A number of seconds with nothing rounded away: `15 min`, `90.5 s`."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if amount >= size and amount % size == 0:

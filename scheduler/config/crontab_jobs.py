@@ -1,12 +1,14 @@
 """Turns the jobs of a crontab into job tables of our own, and tells what has no counterpart.
 
 An imported job behaves as under cron: its shell is /bin/sh unless the crontab sets SHELL, it starts in
-HOME, and what was missed while the daemon was down is not caught up. Nothing is dropped in silence: each
-setting or line that cannot be taken over is a note. Writing the tables to a file is the caller's business.
+HOME (without `cwd` where that is the home of its user), and what was missed while the daemon was down is not
+caught up. Nothing is dropped in silence: each setting or line that cannot be taken over is a note. Writing
+the tables to a file is the caller's business.
 """
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -52,6 +54,15 @@ _SUFFIX: Final = re.compile(r"\.(sh|bash|py|pl|php|rb|js)$")
 _REBOOT_NOTE: Final = (
     "@reboot has no time: the job is kept with `manual = true`, start it at boot with `schedctl run`"
 )
+_LEFT_IN_PLACE: Final = {
+    "flock": "flock stays in the command; a job does not overlap itself here, so it may go (`overlap`)",
+    "timeout": "timeout stays in the command; `timeout` of the job does the same and is on record",
+}
+_CATCH_UP_NOTE: Final = (
+    'cron forgets what it missed while the machine was off, and so do these jobs (catch_up = "skip");'
+    " without that line the last missed time runs"
+)
+_RANDOM_NOTE: Final = "the random sleep stays in the command; `jitter` does the same before the start"
 _PERCENT_NOTE: Final = (
     r"`%` ends the command in a crontab, what follows is its stdin; write `\%` where a percent sign is meant"
 )
@@ -131,12 +142,14 @@ def to_job_tables(
             )
     if imported.jobs:
         imported.notes.extend(_general_notes())
+    if any("catch_up" in table for _, table in imported.jobs):
+        imported.notes.append(ImportNote(message=_CATCH_UP_NOTE))
     return imported
 
 
 def _general_notes() -> list[ImportNote]:
     return [
-        ImportNote(message="cron mails output; here it is kept with each run: `schedctl output <run>`"),
+        ImportNote(message="cron mails output; here it is kept with each run: `schedctl output JOB`"),
         ImportNote(
             message="cron starts a command again while it still runs; here that start is skipped and recorded"
             ' (overlap = "allow" with max_running restores it)'
@@ -147,10 +160,17 @@ def _general_notes() -> list[ImportNote]:
 def _setting_notes(entry: EnvEntry) -> list[ImportNote]:
     """What is told about a setting that does not reach the commands as it stands."""
     if entry.name in _MAIL and entry.value:
-        return [ImportNote(line=entry.line, message=f"{entry.name} is not taken over: no mail is sent")]
+        return [ImportNote(line=entry.line, message=_mail_note(entry.name))]
     if entry.name == "LOGNAME":
         return [ImportNote(line=entry.line, message="LOGNAME is not taken over: cron sets its own too")]
     return []
+
+
+def _mail_note(name: str) -> str:
+    return (
+        f"{name} is not taken over: no mail is sent; on_failure = [PROGRAM, ...] or a URL is told of a job"
+        " that failed"
+    )
 
 
 def _table(
@@ -175,10 +195,8 @@ def _table(
     if entry.stdin is not None:
         told.append(_PERCENT_NOTE)
     _add(table, "user", entry.user)
-    home = entry.env.get("HOME") or homes(entry.user or owner)
-    _add(table, "cwd", home)
-    if home is None:
-        told.append("no home directory is known, so cwd is not set: cron would start it there")
+    _add_cwd(table, entry, homes(entry.user or owner), told)
+    told.extend(_left_in_place(entry.command))
     env = {name: value for name, value in entry.env.items() if name not in _CONSUMED}
     table["env"] = {"SHELL": _DEFAULT_SHELL, **env}
     return table, told
@@ -196,6 +214,25 @@ def _add_command(table: dict[str, object], entry: JobEntry) -> None:
         table["shell"] = entry.command
     else:
         table["command"] = [shell, "-c", entry.command]
+
+
+def _add_cwd(table: dict[str, object], entry: JobEntry, home: str | None, told: list[str]) -> None:
+    """The directory to start in, where it is not the home that a job of its user starts in anyway."""
+    wanted = entry.env.get("HOME") or home
+    if wanted is None:
+        told.append("no home directory is known, so cwd is not set: cron would start it there")
+    elif wanted != home:
+        table["cwd"] = wanted
+    elif entry.user is not None and not os.path.isdir(wanted):  # noqa: PTH112 - text stays as written
+        table["cwd"] = "/"
+        told.append(f'{wanted}, the home of {entry.user}, is not there, so it starts in / (cwd = "/")')
+
+
+def _left_in_place(command: str) -> list[str]:
+    """What is told about words of a command that do what a key of the job could."""
+    words = [word.strip("\"'`(){};&|<>").rpartition("/")[2] for word in command.split()]
+    told = [note for word, note in _LEFT_IN_PLACE.items() if word in words]
+    return [*told, _RANDOM_NOTE] if "sleep" in words and "RANDOM" in command else told
 
 
 def _add_jitter(table: dict[str, object], entry: JobEntry, told: list[str]) -> None:

@@ -57,6 +57,7 @@ _TYPES: Final = {
     "dict_type": "a table",
     "model_type": "a table",
 }
+_COMMAND_HELP: Final = ': write ["program", "argument"], or shell = "..." for a line of the shell'
 
 
 class Wrong(ValueError):
@@ -154,7 +155,8 @@ def _problem(found: ErrorDetails, model: type[BaseModel], foreign: Mapping[str, 
         case "less_than_equal":
             return Problem(path, f"must be at most {context['le']}")
         case kind if kind in _TYPES:
-            return Problem(path, f"must be {_TYPES[kind]}, not {kind_of(found['input'])}")
+            told = f"must be {_TYPES[kind]}, not {kind_of(found['input'])}"
+            return Problem(path, f"{told}{_COMMAND_HELP}" if path == ("command",) else told)
         case _:
             return Problem(path, printable(found["msg"]))
 

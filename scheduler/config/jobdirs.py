@@ -32,6 +32,7 @@ class Loaded:
         conflicts: ids that stand in several files, with these files.
         ignored: names in the folders that are no job files (hidden files and backups are not listed).
         faults: of the folders, of the files, and one for each conflict.
+        emptiness: those of them that only say that a folder could be listed and holds no job file.
     """
 
     folders: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Loaded:
     conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    emptiness: tuple[Fault, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -65,6 +67,7 @@ def load_job_dirs(folders: Sequence[Path], settings: Settings) -> Loaded:
             *(fault for file in files for fault in file.faults),
             *_conflict_faults(conflicts),
         ),
+        emptiness=tuple(listing.emptiness for listing in listings if listing.emptiness is not None),
     )
 
 
@@ -76,6 +79,7 @@ class _Listing:
     names: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    emptiness: Fault | None = None
 
 
 def _list(folder: Path) -> _Listing:
@@ -84,7 +88,11 @@ def _list(folder: Path) -> _Listing:
         found = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        message = f"the folder of job files cannot be read: {reason}; jobs that came from it stay as they are"
+        remedy = "make it" if isinstance(error, FileNotFoundError) else "the daemon's user has to read it"
+        message = (
+            f"the folder of job files cannot be read: {reason}; {remedy};"
+            " jobs that came from it stay as they are"
+        )
         return _Listing(folder=folder, faults=(Fault(message=message, file=str(folder)),))
     if why is not None:
         message = f"the folder of job files {why}; until then jobs that came from it stay as they are"
@@ -93,13 +101,15 @@ def _list(folder: Path) -> _Listing:
     odd = [name for name in visible if name.endswith(ENDING) and not name.isprintable()]
     names = tuple(name for name in visible if name.endswith(ENDING) and name not in odd)
     faults = [_odd_name(folder, name) for name in odd]
-    if not names:
-        faults.append(_no_files(folder))
+    emptiness = None if names else _no_files(folder)
+    if emptiness is not None:
+        faults.append(emptiness)
     return _Listing(
         folder=folder,
         names=names,
         ignored=tuple(printable(name) for name in visible if not name.endswith(ENDING)),
         faults=tuple(faults),
+        emptiness=emptiness,
     )
 
 

@@ -72,6 +72,9 @@ FOREIGN: Final = {
     "misfire_grace_time": "late_after",
     "coalesce": "catch_up",
     "max_instances": "max_running",
+    "mailto": "on_failure",
+    "on_calendar": "cron",
+    "oncalendar": "cron",
 }
 
 _DURATIONS: Final = frozenset(

@@ -18,6 +18,7 @@ from typing import Final
 from scheduler.errors import ConfigError, Fault
 
 CONFIG_NAME: Final = "scheduler.toml"
+JOBS_NAME: Final = "jobs.d"
 SOCKET_NAME: Final = "control.sock"
 
 # sockaddr_un has 108 bytes, the last one is NUL (unix(7)).
@@ -25,6 +26,7 @@ SOCKET_LIMIT: Final = 107
 
 _FOLDER: Final = "schedulerd"
 _SYSTEM_SOCKET: Final = Path("/run/schedulerd") / SOCKET_NAME
+_SYSTEM_CONFIG: Final = Path("/etc") / _FOLDER
 _SYSTEM_STATE: Final = Path("/var/lib/schedulerd")
 
 
@@ -44,7 +46,7 @@ class ConfigFile:
 def config_file(flag: Path | None, environ: Mapping[str, str]) -> ConfigFile:
     """The file that `--config` names, else `SCHEDULER_CONFIG`, else the one of the configuration directory.
 
-    A directory stands for the `scheduler.toml` in it.
+    A directory stands for the `scheduler.toml` in it, which may be missing beside a folder `jobs.d`.
     """
     chosen = flag or _from_environ(environ, "SCHEDULER_CONFIG")
     if chosen is None:
@@ -53,7 +55,17 @@ def config_file(flag: Path | None, environ: Mapping[str, str]) -> ConfigFile:
         )
         return ConfigFile(path=folder / CONFIG_NAME, named=False)
     path = _absolute(chosen)
-    return ConfigFile(path=path / CONFIG_NAME if path.is_dir() else path, named=True)
+    if path.is_dir():
+        return ConfigFile(path=path / CONFIG_NAME, named=not (path / JOBS_NAME).is_dir())
+    return ConfigFile(path=path, named=True)
+
+
+def checked_config(flag: Path | None, environ: Mapping[str, str]) -> ConfigFile:
+    """The file that a check of the configuration is about: the user's own, or else the service's."""
+    own = config_file(flag, environ)
+    if own.named or own.path.parent.is_dir() or not _SYSTEM_CONFIG.is_dir():
+        return own
+    return ConfigFile(path=_SYSTEM_CONFIG / CONFIG_NAME, named=False)
 
 
 def state_dir(flag: Path | None, environ: Mapping[str, str]) -> Path:

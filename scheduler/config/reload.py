@@ -104,7 +104,8 @@ def diff(live: InForce, loaded: Loaded, *, api_ids: Collection[JobId] = ()) -> C
         unchanged=tuple(job.id for job in sound if live.get(job.id) == (job.file, job.definition.source)),
         kept=tuple(kept),
         faults=(
-            *loaded.faults,
+            # An empty folder is how a service begins; where jobs came from files a mount may have failed.
+            *(fault for fault in loaded.faults if live or fault not in loaded.emptiness),
             *(_taken_fault(job) for job in taken),
             *(_unclear_fault(job, live[job.id][0]) for job in unclear),
         ),

@@ -96,5 +96,7 @@ def _cannot_read(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and path.is_symlink():
         target = printable(str(path.readlink()))
         return f"is a symbolic link to {target}, which does not exist: mend the link or remove it"
+    if isinstance(error, FileNotFoundError):
+        return "does not exist: make it, or name another one"
     reason = error.strerror or type(error).__name__
     return f"cannot be read: {reason}; make it readable for the user that the daemon runs as"

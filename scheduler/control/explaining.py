@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler.clock import Micros
+from scheduler.clock import Micros, from_micros
 from scheduler.control.ports import Why
 from scheduler.model.jobs import Job, JobId
 from scheduler.model.runs import Run, RunId
+from scheduler.model.zones import load_zone
 from scheduler.rules.why import Blocked
 from scheduler.store.protocol import Reads
 
@@ -61,9 +62,20 @@ def _held_back(job: Job, at: Micros) -> Why | None:
     )
 
 
+def _nearby(job: Job, at: Micros, before: Micros | None) -> str:
+    """What the job's own clock shows then, and when it fired last: it may be the zone that was mistaken."""
+    if before is None:
+        return ""
+    name = job.definition.timezone
+    zone = load_zone(name).info
+    shown, last = (from_micros(moment, zone).isoformat() for moment in (at, before))
+    return f": it is {shown} in {name}, and the fire time before it is {last}"
+
+
 def _no_record(job: Job, at: Micros) -> str:
-    if job.definition.schedule.last_fire(at) != at:
-        return "this is no fire time of the job as it is defined now"
+    before = job.definition.schedule.last_fire(at)
+    if before != at:
+        return f"this is no fire time of the job as it is defined now{_nearby(job, at, before)}"
     if job.next_fire_at is not None and at >= job.next_fire_at:
         return "this fire time is still to come"
     return "nothing is recorded of this fire time: it lies before the job was added, or its row was pruned"

@@ -128,11 +128,13 @@ class OfflineAnswers:
             return await explained_then(self._reads, view.job, at)
         cut = next((run for run in view.live_runs if run.state in _CLAIMED), None)
         if cut is not None:
+            pause = "" if view.job.pause is None else f"; the job is {view.job.pause.words}"
             return Why(
                 job=job_id,
                 blocked=True,
                 code="no_daemon",
-                message=f"no daemon; run {cut.id} was live when it went away: its next start recovers it",
+                message=f"no daemon; run {cut.id} was live when it went away:"
+                f" its next start recovers it{pause}",
                 since=cut.started_at,
                 run_id=cut.id,
             )

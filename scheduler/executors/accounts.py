@@ -131,7 +131,9 @@ def enter(cwd: str, identity: Identity | None, who: str, stack: contextlib.ExitS
             stack.callback(os.close, place)
             os.close(os.open(".", os.O_PATH | os.O_CLOEXEC, dir_fd=place))  # to be let in, not only to see it
         except OSError as error:
-            raise SpawnFailed(f"cwd {cwd} may not be entered by {who}") from error
+            raise SpawnFailed(
+                f"cwd {cwd} may not be entered by {who}: choose one that it may enter"
+            ) from error
     return f"/proc/self/fd/{place}"
 
 

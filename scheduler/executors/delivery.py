@@ -27,11 +27,13 @@ class Messenger:
         http_timeout: for one request, from the name's resolution to the status line.
         command_timeout: for one command.
         tls: makes the context of TLS connections.
+        socket: of the control API, told to commands; empty: it is not.
     """
 
     http_timeout: Micros = HTTP_TIMEOUT
     command_timeout: Micros = COMMAND_TIMEOUT
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    socket: str = ""
 
     async def ping(self, notice: PingCall) -> None:
         url = with_run(notice.url, notice.run_id)
@@ -43,7 +45,7 @@ class Messenger:
                 body = json.dumps(dict(notice.facts), ensure_ascii=False).encode()
                 await call("POST", url, body, timeout=self.http_timeout, tls=self.tls)
             case HookCommand(argv=argv):
-                await run_hook(argv, notice, timeout=self.command_timeout)
+                await run_hook(argv, notice, socket=self.socket, timeout=self.command_timeout)
 
 
 def with_run(url: str, run_id: str | None) -> str:

@@ -39,9 +39,13 @@ async def run_hook(
     argv: tuple[str, ...],
     alert: Alert,
     *,
+    socket: str = "",
     timeout: Micros,  # noqa: ASYNC109 - the deadline is part of the promise
 ) -> None:
     """The command has ended with exit code 0.
+
+    Args:
+        socket: of the control API, so that a schedctl in the hook asks this daemon; empty: it is not told.
 
     Raises:
         Undelivered: it could not be started, ended otherwise, or was killed at its deadline.
@@ -50,7 +54,7 @@ async def run_hook(
         The command is killed with its group.
     """
     try:
-        child = await off_loop(lambda: _start(argv, alert), discard=_kill)
+        child = await off_loop(lambda: _start(argv, alert, socket), discard=_kill)
     except SchedulerError as error:
         raise Undelivered(error.message) from error
     over = False
@@ -68,10 +72,12 @@ async def run_hook(
         raise Undelivered(_ending(code))
 
 
-def _start(argv: tuple[str, ...], alert: Alert) -> subprocess.Popen[bytes]:
+def _start(argv: tuple[str, ...], alert: Alert, socket: str) -> subprocess.Popen[bytes]:
     """The command runs. Blocks: called in a thread."""
     account = own_account() if alert.user is None else account_of(alert.user)
     environment = _environment(alert.facts, account)
+    if socket:
+        environment["SCHEDULER_SOCKET"] = socket
     with looking_as(account.identity):
         program = find_program(argv[0], path=DEFAULT_PATH, cwd=_ANYWHERE, who=account.who)
     identity = account.identity

@@ -47,7 +47,7 @@ def find_directory(cwd: str | None, home: str, *, who: str = OURSELVES) -> str:
             raise SpawnFailed(f"cwd {cwd} is not a directory")
         case _Kind.DIRECTORY:
             if not _usable(place):
-                raise SpawnFailed(f"cwd {cwd} may not be entered by {who}")
+                raise SpawnFailed(f"cwd {cwd} may not be entered by {who}: choose one that it may enter")
             return str(place)
 
 

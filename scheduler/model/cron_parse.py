@@ -314,7 +314,7 @@ def _alias_help(alias: str) -> str:
     if alias.lower() in ALIASES:
         return f"write {alias.lower()}, in lower case"
     if alias == "@reboot":
-        return "@reboot has no time of day: it is known in crontab files only"
+        return "@reboot has no time of day: write manual = true, and start it at boot with `schedctl run`"
     if alias.startswith("@every"):
         return 'for a fixed interval write every = "5m" instead of cron'
     return f"{_short(alias)!r} is not known: write one of {' '.join(ALIASES)}, alone"

@@ -124,7 +124,7 @@ def test_run_wait_exits_with_the_outcome(schedctl: Schedctl) -> None:
 
     assert (good.code, bad.code) == (0, 1)
     assert "succeeded" in good.out
-    assert "exit_code, exit 3" in bad.out
+    assert "exit_code: exited with code 3" in bad.out
 
 
 def test_a_start_whose_answer_was_lost_is_one_run(schedctl: Schedctl, home: Path) -> None:

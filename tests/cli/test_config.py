@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Schedctl
 from tests.cli.support.stub import StubDaemon
 
@@ -51,7 +53,7 @@ def test_check_finds_what_the_daemon_would(schedctl: Schedctl, daemon: StubDaemo
     assert called.code == 1
     assert f"{tmp_path}/a.toml" in called.out
     assert "job a: commnd" in called.out
-    assert called.out.splitlines()[-1] == f"{len(shown['faults'])} faults"
+    assert called.out.splitlines()[-1] == f"{len(shown['faults'])} faults in {tmp_path}"
     assert {fault["key"] for fault in shown["faults"]} >= {"cron", "commnd"}
     assert daemon.asked == []
 
@@ -62,7 +64,7 @@ def test_check_of_sound_files_is_quiet(schedctl: Schedctl, tmp_path: Path) -> No
 
     called = schedctl("check", "--jobs", str(tmp_path))
 
-    assert (called.code, called.out) == (0, "no faults\n")
+    assert (called.code, called.out) == (0, f"no faults in {tmp_path}\n")
 
 
 def test_check_tells_what_may_surprise_and_exits_zero(schedctl: Schedctl, tmp_path: Path) -> None:
@@ -78,13 +80,27 @@ def test_check_tells_what_may_surprise_and_exits_zero(schedctl: Schedctl, tmp_pa
     assert (told["faults"], [note["key"] for note in told["notes"]]) == ([], ["cron"])
 
 
+def test_check_says_that_it_looks_with_other_eyes_than_the_daemon(
+    schedctl: Schedctl, daemon: StubDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who can read a file that the daemon's user cannot finds no fault in it."""
+    monkeypatch.setattr("scheduler.cli.config.own_user", lambda: "ann")
+    (tmp_path / "a.toml").write_text("")
+
+    told = schedctl("check", "--jobs", str(tmp_path))
+
+    assert (told.code, told.out.startswith("note judged as ann, the daemon runs as ")) == (0, True)
+
+
 def test_check_of_one_file_asks_for_its_folder(schedctl: Schedctl, tmp_path: Path) -> None:
     """The files of a folder are judged together, as the daemon does."""
     (tmp_path / "a.toml").write_text("")
 
     called = schedctl("check", "--jobs", str(tmp_path / "a.toml"))
+    bare = schedctl("check", str(tmp_path / "a.toml"))
 
     assert (called.code, "name the folder" in called.err) == (2, True)
+    assert (bare.code, f"check --jobs {tmp_path};" in bare.err) == (2, True)
 
 
 def test_check_of_a_faulty_configuration_is_exit_one(schedctl: Schedctl, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import grp
 import os
 import socket
 import threading
@@ -77,8 +78,17 @@ def test_a_socket_that_may_not_be_opened_is_forbidden(daemon: StubDaemon) -> Non
     """It is another thing than no daemon: the hint is about rights."""
     daemon.socket.chmod(0)
 
-    with somebody_else(), pytest.raises(Forbidden, match="you may not open"):
+    with somebody_else(), pytest.raises(Forbidden, match="you may not open") as closed:
         Control([str(daemon.socket)]).get("/v1/status")
+    daemon.socket.chmod(0o010)
+    daemon.socket.parent.chmod(0o755)
+    with somebody_else(), pytest.raises(Forbidden) as shared:
+        Control([str(daemon.socket)]).get("/v1/status")
+
+    group = grp.getgrgid(daemon.socket.stat().st_gid).gr_name
+    assert str(closed.value.hint).startswith("become root")
+    assert "group" not in str(closed.value.hint)
+    assert f"a member of its group ({group})" in str(shared.value.hint)
 
 
 def wait(ended: threading.Event) -> None:

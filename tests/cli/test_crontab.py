@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import getpass
 import json
 import tomllib
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.cli.takeover import take_over
+from scheduler.cli.takeover import take_over, whose_jobs
 from scheduler.config.crontab import parse_crontab
 from scheduler.config.settings import Settings
 from scheduler.errors import Conflict
@@ -71,18 +72,80 @@ def _command(table: dict[str, Any]) -> Any:
 
 
 def test_without_write_the_coming_times_are_shown(schedctl: Schedctl, crontab: Path) -> None:
-    """Twenty of each job unless told otherwise, and the notes on stderr."""
+    """Three of each job unless told otherwise, of twenty that are compared; the notes are on stderr."""
     crontab.write_text(SIMPLE)
 
     whole = schedctl("import", "crontab", str(crontab), "--timezone", "UTC")
-    short = schedctl("import", "crontab", str(crontab), "--timezone", "UTC", "-n", "3")
+    short = schedctl("import", "crontab", str(crontab), "--timezone", "UTC", "-n", "1")
 
     assert whole.code == 0
-    assert whole.out.count("02:30:00+00:00") == 20
-    assert short.out.count("02:30:00+00:00") == 3
+    assert whole.out.count("02:30:00+00:00") == 3
+    assert short.out.count("02:30:00+00:00") == 1
     assert "2 jobs; 20 coming fire times are those of the crontab" in short.out
     assert "MAILTO is not taken over" in whole.err
     assert "@reboot has no time" in whole.err
+
+
+@pytest.mark.parametrize(
+    ("owner", "runner", "told"),
+    [
+        ("ann", None, "the jobs run as the daemon's user: that should be ann"),
+        ("ann", "ann", None),
+        ("ann", "schedulerd", "the jobs run as schedulerd, the daemon's user, and not as ann"),
+        ("ann", "root", 'add user = "ann"'),
+        (None, None, None),
+        (None, "root", None),
+        (None, "schedulerd", "jobs of bob cannot start: the daemon runs as schedulerd"),
+    ],
+)
+def test_jobs_that_would_run_as_another_user_are_told(
+    owner: str | None, runner: str | None, told: str | None
+) -> None:
+    """As far as a daemon is seen: with its user and what to do."""
+    line = "@daily bob x\n" if owner is None else "@daily x\n"
+
+    notes = list(whose_jobs(parse_crontab(line, system=owner is None), owner=owner, runner=runner))
+
+    assert [told in str(note) for note in notes if told] == ([True] if told else [])
+    assert len(notes) == bool(told)
+
+
+def test_the_daemons_user_is_the_owner_of_its_socket(schedctl: Schedctl, crontab: Path) -> None:
+    """So an import says whose jobs these will be before the first one fails."""
+    crontab.write_text(SIMPLE)
+
+    other = schedctl("import", "crontab", str(crontab), "--owner", "daemon", "--socket", str(crontab))
+    own = schedctl("import", "crontab", str(crontab), "--socket", str(crontab))
+
+    assert f"run as {getpass.getuser()}" in other.err or "runs as root" in other.err
+    assert "run as" not in own.err
+
+
+def test_a_system_crontab_that_is_read_as_a_users_is_told(schedctl: Schedctl, crontab: Path) -> None:
+    """Every command begins with a user; a command that only looks so beside others is none."""
+    crontab.write_text("17 * * * * root\tcd / && true\n@daily daemon x\n")
+    doubtful = schedctl("import", "crontab", str(crontab), "--check")
+    crontab.write_text("17 * * * * root\tcd / && true\n@daily /bin/x\n")
+    sound = schedctl("import", "crontab", str(crontab), "--check")
+
+    assert "the first word of every command is a user (root)" in doubtful.err
+    assert "--system" not in sound.err
+
+
+def test_a_file_in_the_jobs_folder_need_not_be_put_there(
+    schedctl: Schedctl, crontab: Path, tmp_path: Path
+) -> None:
+    """What is left to do is a reload."""
+    crontab.write_text("@daily /opt/x\n")
+    place = tmp_path / "jobs.d"
+    place.mkdir()
+
+    inside = schedctl("import", "crontab", str(crontab), "--write", str(place / "cron.toml"))
+    outside = schedctl("import", "crontab", str(crontab), "--write", str(tmp_path / "cron.toml"))
+
+    assert "1 job; 20 coming fire times" in inside.out
+    assert "cron.toml; `schedctl reload` puts it in force" in inside.out
+    assert "put it into the daemon's jobs folder" in outside.out
 
 
 def test_json_has_one_line_for_each_job(schedctl: Schedctl, crontab: Path) -> None:

@@ -264,14 +264,13 @@ def test_show_tells_a_cost_with_the_unit_of_the_budget(schedctl: Schedctl, daemo
 
 
 def test_show_finds_a_run_by_the_beginning_of_its_id(schedctl: Schedctl, daemon: StubDaemon) -> None:
-    """What only one run begins with is enough; what several begin with is usage."""
-    daemon.runs(run(RUN), run(OTHER_RUN))
+    """What only one run begins with is enough; what several begin with is usage, and names their jobs."""
+    daemon.runs(run(RUN), run(OTHER_RUN, "other"))
 
     assert schedctl("show", "0193f2c4", "--json").json["id"] == RUN
     both = schedctl("show", "0193f2")
     assert both.code == 2
-    assert RUN in both.err
-    assert OTHER_RUN in both.err
+    assert f"{RUN} (nightly), {OTHER_RUN} (other)" in both.err
     assert schedctl("show", "0000000").code == 3
     assert (
         schedctl("output", "0000000").err == "schedctl: there is no run 0000000; `schedctl runs` lists runs\n"
@@ -289,6 +288,19 @@ def test_show_counts_the_items_of_a_batch(schedctl: Schedctl, daemon: StubDaemon
 
     daemon.jobs(job("b", definition={"batch": {"items": ["only"]}}))
     assert "batch  items 1 (only)\n" in schedctl("show", "b").out
+
+
+def test_show_gives_lengths_of_time_their_unit(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """The JSON has seconds, as ever."""
+    daemon.jobs(job("a", definition={"timeout": 300, "every": 120.5, "max_running": 300}))
+
+    out = schedctl("show", "a").out
+
+    assert [line.split(maxsplit=1) for line in out.splitlines()[-3:]] == [
+        ["timeout", "5 min"],
+        ["every", "120.5 s"],
+        ["max_running", "300"],
+    ]
 
 
 def test_too_little_of_a_run_says_how_much_is_needed(schedctl: Schedctl, daemon: StubDaemon) -> None:

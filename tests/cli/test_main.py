@@ -95,7 +95,11 @@ def test_a_call_that_cannot_be_meant_is_usage(
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
-    [(["lst"], "did you mean list?"), (["--socket", "/x", "list"], "write it after the verb")],
+    [
+        (["lst"], "did you mean list?"),
+        (["--socket", "/x", "list"], "write it after the verb"),
+        (["completion"], "Choose from: bash, zsh, fish;"),
+    ],
 )
 def test_a_slip_is_told_what_to_write(schedctl: Schedctl, arguments: list[str], advice: str) -> None:
     """The verb that was meant, the place where an option belongs."""
@@ -185,3 +189,21 @@ def test_text_that_the_terminal_has_no_letters_for_is_spelt(
 
     assert called.code == 0
     assert "gr\\xfcn" in called.out
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["import", "crontab", "-", "--write"], "schedctl import crontab"),
+        (["show", "x", "--socket"], "schedctl show"),
+        (["--socket"], "schedctl"),
+    ],
+)
+def test_an_option_without_its_value_points_to_the_help_of_its_verb(
+    schedctl: Schedctl, words: list[str], place: str
+) -> None:
+    """Also where the parser does not know where it was."""
+    called = schedctl(*words)
+
+    assert called.code == 2
+    assert f"`{place} --help` tells" in called.err

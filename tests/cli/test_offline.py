@@ -95,6 +95,7 @@ def test_a_store_whose_daemon_was_killed_is_read_with_its_last_commits(daemon: D
     """What stands in the log of a crashed daemon alone is seen, and the log is left for its recovery."""
     slow = daemon.run("slow")
     daemon.run_when(slow, lambda run: run["state"] == "running")
+    assert schedctl(daemon, "pause", "slow").code == 0
     daemon.kill9()
     before = listing(daemon.state)
     assert f"{daemon.database.name}-wal" in before
@@ -104,6 +105,7 @@ def test_a_store_whose_daemon_was_killed_is_read_with_its_last_commits(daemon: D
 
     assert shown.json["state"] == "running"
     assert (why.json["code"], why.json["run_id"]) == ("no_daemon", slow)
+    assert "its next start recovers it; the job is paused by " in why.json["message"]
     assert listing(daemon.state) == before
     daemon.start()
     assert daemon.ended(slow)["state"] == "crashed"

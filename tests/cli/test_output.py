@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import Schedctl
-from tests.cli.support.builders import RUN, run
+from tests.cli.support.builders import OTHER_RUN, RUN, job, run
 from tests.cli.support.client import command
 from tests.cli.support.stub import Answer, StubDaemon
 
@@ -48,6 +48,28 @@ def test_output_cannot_command_the_terminal(
     wrote.on("GET", PATH, Answer(chunks=written))
 
     assert schedctl("output", RUN).out == shown
+
+
+def test_output_of_a_job_is_that_of_its_last_run(schedctl: Schedctl, daemon: StubDaemon) -> None:
+    """The newest that began: a fire time that was skipped wrote nothing; also of a name like a run's id."""
+    daemon.jobs(job("nightly"), job("facade"), job("new"))
+    skipped = "0193f2c6-0000-7abc-8000-0123456789ab"
+    daemon.runs(
+        run(skipped, state="skipped", started_at=None),
+        run(OTHER_RUN, "facade"),
+        run(RUN),
+        run("0193f2c3-0000-7abc-8000-0123456789ab"),
+    )
+    daemon.on("GET", PATH, Answer(chunks=(b"last\n",)))
+    daemon.on("GET", f"/v1/runs/{OTHER_RUN}/output", Answer(chunks=(b"of facade\n",)))
+
+    assert schedctl("output", "nightly").out == "last\n"
+    assert schedctl("output", "facade").out == "of facade\n"
+    assert (
+        schedctl("output", "new").err
+        == "schedctl: job new has not run yet; `schedctl why new` says what it waits for\n"
+    )
+    assert schedctl("output", "nightl").err.endswith("; did you mean nightly?\n")
 
 
 def test_raw_output_is_what_was_written(wrote: StubDaemon, environ: dict[str, str]) -> None:

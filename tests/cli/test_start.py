@@ -89,6 +89,39 @@ def test_run_wait_follows_retries(schedctl: Schedctl, daemon: StubDaemon) -> Non
     assert schedctl("run", "nightly", "--wait").code == 0
 
 
+def test_run_wait_says_why_and_until_when_it_waits_for_a_retry(
+    schedctl: Schedctl, daemon: StubDaemon
+) -> None:
+    """Once for each try, on stderr; a failure at last points to the output. JSON and --quiet are spared."""
+    starts(daemon)
+    tried = {"attempt": 1, "claim": 1, "state": "failed", "reason": "exit_code", "exit_code": 3}
+    waits = run(
+        state="waiting",
+        attempt=2,
+        finished_at=None,
+        ready_at="2037-01-01T00:00:00+00:00",
+        attempts=[tried],
+        exit_code=None,
+    )
+    again = {**waits, "attempt": 3, "attempts": [tried, {**tried, "attempt": 2}]}
+    looks = [waits, waits, going(), again, run(state="failed", attempt=2)]
+
+    goes(daemon, looks)
+    told = schedctl("run", "nightly", "--wait").err.splitlines()
+    goes(daemon, looks)
+    silent = schedctl("run", "nightly", "--wait", "--json").err
+    goes(daemon, looks)
+    quiet = schedctl("run", "nightly", "--wait", "--quiet").err
+
+    assert [line.partition("; ")[0] for line in told] == [
+        "schedctl: nightly: attempt 1 did not succeed (exit_code, exit 3)",
+        "schedctl: nightly: attempt 2 did not succeed (exit_code, exit 3)",
+        f"schedctl: `schedctl output {RUN}` shows what it wrote",
+    ]
+    assert "the next is due 2037-01-01" in told[0]
+    assert (silent, quiet) == ("", "")
+
+
 def test_run_wait_json_is_the_ended_run(schedctl: Schedctl, daemon: StubDaemon) -> None:
     """One object: the run as it ended."""
     starts(daemon)

@@ -122,6 +122,8 @@ def test_outcome_says_reason_exit_and_message() -> None:
     """A success says nothing more."""
     assert outcome({"reason": None, "exit_code": 0, "count": 1}) == ""
     assert outcome({"reason": "exit_code", "exit_code": 3, "message": "m"}) == "exit_code, exit 3: m"
+    said = {"reason": "exit_code", "exit_code": 3, "message": "exited with code 3"}
+    assert outcome(said) == "exit_code: exited with code 3"
     assert outcome({"reason": "signal", "signal": 9}) == "signal, signal 9"
     assert outcome({"reason": "paused", "count": 12}) == "paused, 12 fire times"
 

@@ -34,6 +34,9 @@ async def test_a_slot_that_is_held_back_names_what_holds_it(tmp_path: Path) -> N
         disabled = await why(START + 7 * MINUTE)
         before = await why(START - DAY)
 
+    assert other.message.endswith(
+        ": it is 2027-01-01T12:00:30+00:00 in UTC, and the fire time before it is 2027-01-01T12:00:00+00:00"
+    )
     assert (paused.code, paused.blocked, paused.since) == ("paused", True, START)
     assert "told as skipped when that ends" in paused.message
     assert (disabled.code, disabled.blocked) == ("disabled", True)

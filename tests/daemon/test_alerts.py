@@ -234,6 +234,7 @@ def test_a_hook_command_gets_the_facts() -> None:
         assert variables["SCHEDULER_NEW_STATE"] == "failed"
         assert "SCHEDULER_STATE" not in variables  # to schedctl that is a directory
         assert variables["SCHEDULER_REASON"] == "exit_code"
+        assert variables["SCHEDULER_SOCKET"] == str(daemon.socket)
         assert "SCHEDULER_STORE_ID" not in variables
 
 

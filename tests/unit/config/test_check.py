@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.config.check import check, examine
+from scheduler.config.paths import config_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +56,7 @@ def test_flags_count_as_for_the_daemon(config: Path, tmp_path: Path) -> None:
     (other / "x.toml").write_text("[jobs.x]\n")
 
     assert {fault.job for fault in check(config, {}, jobs=[other])} == {"x"}
-    assert [fault.file for fault in check(config, {})] == [str(tmp_path / "jobs.d")]
+    assert check(config, {}) == []
 
 
 def test_what_may_surprise_is_a_note_and_no_fault(config: Path) -> None:
@@ -63,8 +64,19 @@ def test_what_may_surprise_is_a_note_and_no_fault(config: Path) -> None:
     file = config.parent / "jobs.d" / "a.toml"
     file.write_text('[jobs.a]\ncron = "0 0 13 * 5"\nshell = "true"\n')
 
-    found = examine(config, {})
+    found = examine(config_file(config, {}), {})
 
     (note,) = found.notes
     assert (list(found.faults), note.job, note.key, note.file) == ([], "a", "cron", str(file))
     assert "either one is enough" in note.message
+
+
+def test_an_empty_folder_is_a_note(config: Path) -> None:
+    """A check knows of no job that is in force: what the folder lacks is said, and is no fault."""
+    for file in (config.parent / "jobs.d").iterdir():
+        file.unlink()
+
+    found = examine(config_file(config, {}), {})
+
+    assert list(found.faults) == []
+    assert ["holds no job file" in note.message for note in found.notes] == [True]

@@ -144,7 +144,6 @@ def test_imported_job_behaves_as_under_cron() -> None:
                 "timezone": "Europe/Berlin",
                 "shell": "/opt/backup.sh -a",
                 "stdin": "in\n",
-                "cwd": "/home/ann",
                 "env": {"SHELL": "/bin/sh", "TZ": "UTC"},
             },
         )
@@ -163,6 +162,54 @@ def test_system_crontab_names_user_zone_and_shell() -> None:
     assert table["env"] == {"SHELL": "/bin/bash", "HOME": "/srv"}
 
 
+@pytest.mark.parametrize(("home", "cwd"), [("", None), ("HOME=/home/ann\n", None), ("HOME=/srv\n", "/srv")])
+def test_a_cwd_is_written_only_where_it_is_not_the_home(home: str, cwd: str | None) -> None:
+    """A job starts in the home of its user anyway; another one's home may be closed to the daemon."""
+    ((_, table),) = _import(f"{home}@daily x\n", owner="ann").jobs
+
+    assert table.get("cwd") == cwd
+
+
+def test_a_home_that_is_not_there_becomes_the_root() -> None:
+    """As of nobody: the job would not start there, and a note says so."""
+    imported = to_job_tables(
+        parse_crontab("@daily nobody x\n", system=True), homes=lambda user: f"/nowhere/{user}"
+    )
+
+    assert imported.jobs[0][1]["cwd"] == "/"
+    assert "line 1: job x: /nowhere/nobody, the home of nobody, is not there" in _told(imported)
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        ("/usr/bin/flock -n /tmp/l x", "overlap"),
+        ("timeout 1h x", "timeout"),
+        ("sleep $((RANDOM % 60)); x", "jitter"),
+        ("(flock -n 9 && x) 9>/tmp/l", "overlap"),
+    ],
+)
+def test_what_a_key_could_do_is_left_in_the_command_and_told(command: str, key: str) -> None:
+    """flock, timeout and a random sleep stay as they stand, with a note for their line."""
+    command = command.replace("%", r"\%")
+    told = [note for note in _import(f"@daily {command}\n").notes if note.line == 1]
+
+    assert any(f"`{key}`" in note.message for note in told)
+
+
+def test_nothing_is_told_of_words_that_only_look_like_it() -> None:
+    """A file named timeout.log is no timeout."""
+    notes = _import("@daily x --log timeout.log sleepy\n", owner="ann").notes
+
+    assert [note for note in notes if note.line] == []
+
+
+def test_what_was_missed_stays_missed_and_is_told() -> None:
+    """`catch_up = "skip"` stands in each job, so the notes say what it is."""
+    assert 'catch_up = "skip"' in _told(_import("@daily x\n"))
+    assert "catch_up" not in _told(_import("@reboot x\n"))
+
+
 def test_what_cannot_be_taken_over_is_told() -> None:
     """Mail, @reboot, errors and impossible delays are notes with their lines, never silence."""
     imported = _import(
@@ -171,7 +218,7 @@ def test_what_cannot_be_taken_over_is_told() -> None:
 
     told = _told(imported)
     for part in (
-        "line 1: MAILTO",
+        "line 1: MAILTO is not taken over: no mail is sent; on_failure",
         "line 2: MAILFROM",
         "line 3: LOGNAME",
         "line 5: job a: @reboot",

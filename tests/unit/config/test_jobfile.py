@@ -271,6 +271,8 @@ def test_the_order_of_sets_makes_no_other_definition() -> None:
         ({"retry": {"backoff": "linear"}}, "retry.backoff", '"exponential" or "constant"'),
         ({"retry": 3}, "retry", "a table, not a whole number"),
         ({"tiemout": "2h"}, "tiemout", "did you mean timeout?"),
+        ({"shell": "-", "command": "true"}, "command", 'not text: write ["program", "argument"], or shell ='),
+        ({"MAILTO": "root"}, "MAILTO", "did you mean on_failure?"),
         ({"retries": 3}, "retries", "did you mean retry?"),
         ({"Timeout": "2h"}, "Timeout", "did you mean timeout?"),
         ({"qqqq": 1}, "qqqq", "the keys here are"),

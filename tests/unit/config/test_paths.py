@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.config.paths import (
+    ConfigFile,
+    checked_config,
     checked_socket,
     client_sockets,
     client_stores,
@@ -57,6 +59,23 @@ def test_a_named_config_must_exist_and_a_default_one_need_not(tmp_path: Path) ->
     assert config_file(tmp_path, {}).path == tmp_path / "scheduler.toml"
     assert config_file(tmp_path, {}).named
     assert not config_file(None, HOME).named
+    (tmp_path / "jobs.d").mkdir()
+    assert not config_file(tmp_path, {}).named
+
+
+def test_a_check_is_about_the_service_where_the_user_has_no_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His own folder counts where it is there, and nothing else counts where one was named."""
+    service, own = tmp_path / "etc", tmp_path / "own"
+    environ = {"XDG_CONFIG_HOME": str(own)}
+    monkeypatch.setattr("scheduler.config.paths._SYSTEM_CONFIG", service)
+    assert checked_config(None, environ) == config_file(None, environ)
+    service.mkdir()
+    assert checked_config(None, environ) == ConfigFile(path=service / "scheduler.toml", named=False)
+    assert checked_config(tmp_path, environ) == config_file(tmp_path, environ)
+    (own / "schedulerd").mkdir(parents=True)
+    assert checked_config(None, environ) == config_file(None, environ)
 
 
 def test_relative_paths_become_absolute_without_following_links(tmp_path: Path) -> None:

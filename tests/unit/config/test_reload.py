@@ -238,3 +238,23 @@ def test_the_store_gets_one_change_for_each_job(files: Files) -> None:
     ]
     assert {change.origin for change in changes} == {Origin.FILE}
     assert {change.peer for change in changes} == {peer}
+
+
+def test_an_empty_folder_is_no_fault_before_any_job(files: Files) -> None:
+    """A service begins with one; where jobs are in force from files it is a fault, as is a missing folder."""
+    assert files.reload().faults == ()
+
+    files.jobs("a.toml", "a")
+    files.reload()
+    (files.folder / "a.toml").unlink()
+    assert ["no job file" in fault.message for fault in files.reload().faults] == [True]
+
+    files.folder.rmdir()
+    assert ["cannot be read" in fault.message for fault in files.reload().faults] == [True]
+
+
+def test_a_missing_folder_is_a_fault_before_any_job(files: Files) -> None:
+    """It is not how a service begins."""
+    files.folder.rmdir()
+
+    assert ["cannot be read" in fault.message for fault in files.reload().faults] == [True]

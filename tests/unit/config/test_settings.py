@@ -86,7 +86,7 @@ def test_a_file_that_nobody_named_may_be_missing(file: Path) -> None:
     settings = load_settings(ConfigFile(path=file, named=False), {"TZ": "UTC"})
 
     assert settings == Settings(jobs=(file.parent / "jobs.d",))
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(ConfigError, match="does not exist: make it"):
         load_settings(ConfigFile(path=file, named=True), {})
 
 

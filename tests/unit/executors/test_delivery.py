@@ -158,6 +158,16 @@ async def test_a_command_that_ends_well_is_a_delivery(tmp_path: Path) -> None:
     assert place.read_text() == '{"alert": "failure", "message": "a\\u0000b"}ab'
 
 
+async def test_a_command_is_told_where_the_daemon_is(tmp_path: Path) -> None:
+    """A schedctl in the hook asks the daemon that called it."""
+    place = tmp_path / "told"
+    argv = ("/bin/sh", "-c", 'printf %s "$SCHEDULER_SOCKET" > "$0"', str(place))
+
+    await Messenger(socket="/run/other/control.sock").alert(alert(HookCommand(argv=argv)))
+
+    assert place.read_text() == "/run/other/control.sock"
+
+
 @pytest.mark.parametrize(
     ("script", "why"),
     [("exit 3", "exit code 3"), ("kill -9 $$", "signal 9"), ("sleep 60", "killed after 0.5 s")],

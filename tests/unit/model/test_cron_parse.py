@@ -96,7 +96,7 @@ def test_alias_stands_for_its_fields() -> None:
         ("*/0 * * * *", "step of 0"),
         ("* * *", "3 found, five are needed"),
         ("@Daily", "write @daily, in lower case"),
-        ("@reboot", "crontab files only"),
+        ("@reboot", "manual = true"),
         ("@every 5m", 'every = "5m"'),
         ("0 0 * * monday", "three letters"),
         ("0 0 jan * *", "names belong to the month and day-of-week fields"),
