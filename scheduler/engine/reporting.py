@@ -1,6 +1,7 @@
 """Signs of life on their way to the store: merged per run, written once a second at most.
 
-A child is put on record at once: should the daemon die, that is what tells who belonged to the run.
+A child is put on record soon: should the daemon die, that is what tells who belonged to the run. Soon and not at
+once, so that those who start together go together, and a child that is gone by then goes with its run's end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from scheduler.clock import SECOND, Clock, Micros
+from scheduler.clock import MILLISECOND, SECOND, Clock, Micros
 from scheduler.engine.bell import Bell
 from scheduler.engine.ports import BatchProgress, ProgressReport
 from scheduler.errors import StoreUnavailable
@@ -21,6 +22,7 @@ from scheduler.store.values import Report
 from scheduler.telemetry import Event, Logger
 
 _PERIOD: Final[Micros] = SECOND
+_SOON: Final[Micros] = 50 * MILLISECOND
 
 
 class Reporter:
@@ -67,6 +69,8 @@ class Reporter:
         """Writes what is pending, for as long as the daemon lives."""
         while True:
             await self._dirty.wait()
+            if self._has_child:
+                await self._clock.sleep(_SOON)
             await self.flush()
             if not self._has_child:
                 await self._bell.rung(_PERIOD)

@@ -265,8 +265,8 @@ WHERE id = :run
   AND items_total IS NOT NULL;
 
 -- name: unsettled_run
--- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows; also one from
--- before the job was removed and added again, for what was paid for then was paid for.
+-- The newest ended batch run of the job with items that were cut, or whose outcome nobody knows.
+-- One from before the job was removed and added again counts: what was paid for then was paid for.
 SELECT * FROM runs INDEXED BY runs_unsettled
 WHERE job = :job
   AND items_total > done + failed
