@@ -1,7 +1,7 @@
 """Signs of life on their way to the store: merged per run, written once a second at most.
 
-A child is put on record soon: should the daemon die, that is what tells who belonged to the run. Soon and not at
-once, so that those who start together go together, and a child that is gone by then goes with its run's end.
+A child is put on record soon: should the daemon die, that is what tells who belonged to the run. Soon and not
+at once, so that those who start together go together, and a child that is gone by then with its run's end.
 """
 
 from __future__ import annotations
