@@ -22,11 +22,12 @@ from scheduler.config.check import check
 from scheduler.config.paths import config_file, daemon_socket, state_dir
 from scheduler.config.settings import Settings, load_settings
 from scheduler.errors import Invalid, SchedulerError
+from scheduler.executors.outcome import describe
 from scheduler.service import Service
 from scheduler.signals import EarlySignals, turn_deaf
 from scheduler.store.statelock import StateLock
 from scheduler.systemd import control_socket
-from scheduler.telemetry import Telemetry, configure, get_logger
+from scheduler.telemetry import Event, Telemetry, configure, get_logger
 
 _LAST_MOMENT = 1.0
 
@@ -90,7 +91,13 @@ def _run(life: Coroutine[Any, Any, int], telemetry: Telemetry) -> int:
     """The exit code of one life of the daemon."""
     loop = asyncio.new_event_loop()
     try:
-        code = loop.run_until_complete(life)
+        try:
+            code = loop.run_until_complete(life)
+        except SchedulerError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - `sys.exit()` or `stop()` in a callback that a handler left
+            _tell_end(error)
+            _exit_at_once(1, telemetry)
         if not _end_what_is_left(loop):
             _exit_at_once(code, telemetry)
         return code
@@ -126,6 +133,12 @@ async def _heard(
     return await service.run()
 
 
+def _tell_end(error: BaseException) -> None:
+    """The log says what has ended the loop: no part of the daemon can go on, nor stop in order."""
+    message = f"the loop was ended from outside: {describe(error)}; what ran is recovered at the next start"
+    get_logger().error(Event.DAEMON_STOPPED, exit_code=1, message=message, exc_info=error)
+
+
 def _end_what_is_left(loop: asyncio.AbstractEventLoop) -> bool:
     """Tasks that outlived the service are cancelled; False if one, a handler's, swallows that."""
     left = asyncio.all_tasks(loop)
@@ -138,6 +151,6 @@ def _end_what_is_left(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _exit_at_once(code: int, telemetry: Telemetry) -> NoReturn:
-    """The process ends although a coroutine does not: everything of ours is recorded and closed."""
+    """The process ends although coroutines or threads of it do not."""
     telemetry.close()
     os._exit(code)

@@ -24,6 +24,7 @@ LARGEST_RESULT: Final = 64 * 1024
 LONGEST_MESSAGE: Final = 1000
 LONGEST_TRACEBACK: Final = 64 * 1024
 _LONGEST_WAIT: Final = 366 * 86400.0
+_UNREADABLE: Final = "(its text cannot be read)"
 
 
 class OutcomeKind(StrEnum):
@@ -89,9 +90,12 @@ def of_return(value: object) -> Outcome:
 
 
 def of_error(error: BaseException) -> Outcome:
-    """The outcome of a handler that raised `error`."""
+    """The outcome of a handler that raised `error`, whatever its own methods do."""
     if isinstance(error, Retry):
-        return _retry_asked(error)
+        try:
+            return _retry_asked(error)
+        except BaseException:  # noqa: BLE001 - the user's `__str__` or `__repr__`
+            return _raised(f"{type(error).__name__}: {_UNREADABLE}")
     hint = "; a handler returns or raises, it does not exit" if isinstance(error, SystemExit) else ""
     return _raised(describe(error) + hint)
 
@@ -100,8 +104,8 @@ def describe(error: BaseException) -> str:
     """Type and text of an exception in one line, whatever its `str()` does."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - the user's `__str__`
-        text = "(its text cannot be read)"
+    except BaseException:  # noqa: BLE001 - the user's `__str__`; also `sys.exit()` in it
+        text = _UNREADABLE
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
@@ -116,7 +120,7 @@ def traceback_of(error: BaseException) -> bytes:
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     try:
         text = "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:  # noqa: BLE001 - the user's `__str__`, `__repr__` or source files
+    except BaseException:  # noqa: BLE001 - the user's `__str__`, `__repr__` or source files
         text = describe(error) + "\n"
     return text.encode("utf-8", "backslashreplace")[-LONGEST_TRACEBACK:]
 

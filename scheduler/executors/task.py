@@ -62,9 +62,9 @@ class TaskExecution:
         """What came of the call. INVARIANT: nothing that a handler raises reaches the loop, but a cancel."""
         try:
             return of_return(await handler(context, **context.args))
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: failures both
+        except BaseException as error:  # noqa: BLE001 - also SystemExit and GeneratorExit: failures both
             self._output.write(Stream.STDERR, traceback_of(error))
             return of_error(error)
 

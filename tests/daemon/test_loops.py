@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from tests.support.daemon import Daemon
 
 _HANDLERS = """
@@ -22,6 +24,10 @@ async def leave(run):
 async def leave_by_callback(run):
     asyncio.create_task(_exit())
     await asyncio.sleep(0.1)
+async def end_from_outside(run, how):
+    loop = asyncio.get_running_loop()
+    loop.call_soon(*{"exit": (sys.exit, 0), "stop": (loop.stop,)}[how])
+    await asyncio.sleep(60)
 async def _exit():
     raise SystemExit(0)
 """
@@ -29,6 +35,9 @@ _JOBS = """
 [jobs.end-loop]
 manual = true
 python = "handlers:end_loop"
+[jobs.end-from-outside]
+manual = true
+python = "handlers:end_from_outside"
 [jobs.block]
 manual = true
 python = "handlers:block"
@@ -58,6 +67,16 @@ def test_end_of_an_essential_loop_ends_the_process_with_an_error() -> None:
         assert daemon.exit_code() == 1
         assert daemon.events("loop_blocked", task="heartbeat")
         assert daemon.events("daemon_stopped")
+
+
+@pytest.mark.parametrize("how", ["exit", "stop"])
+def test_end_of_the_loop_from_outside_ends_the_process_with_an_error(how: str) -> None:
+    """I14: a callback that a handler left can end the loop; the log says so, and no thread keeps it alive."""
+    with Daemon(_JOBS, handlers=_HANDLERS) as daemon:
+        daemon.run("end-from-outside", args={"how": how})
+        assert daemon.exit_code() == 1
+        (told,) = daemon.events("daemon_stopped", level="error")
+        assert "recovered at the next start" in told["message"]
 
 
 def test_handler_that_blocks_the_loop_is_named_and_no_slot_is_lost() -> None:

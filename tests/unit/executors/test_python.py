@@ -174,6 +174,11 @@ async def test_arguments_of_a_start_by_hand_replace_the_jobs(executors: Executor
         ("raise SystemExit(0)", Ended(
             kind=EndKind.RAISED, message="SystemExit: 0; a handler returns or raises, it does not exit")),
         ("raise KeyboardInterrupt", Ended(kind=EndKind.RAISED, message="KeyboardInterrupt")),
+        ("raise GeneratorExit", Ended(kind=EndKind.RAISED, message="GeneratorExit")),
+        ("raise type('E', (ValueError,), {'__str__': exits})",
+         Ended(kind=EndKind.RAISED, message="E: (its text cannot be read)")),
+        ("raise type('E', (Retry,), {'__str__': exits})(after=1)",
+         Ended(kind=EndKind.RAISED, message="E: (its text cannot be read)")),
         ("raise Retry(after=-1)", Ended(
             kind=EndKind.RAISED, message="Retry(after=-1) wants a number of seconds, 0 or more")),
         ("return 'x' * 70_000", Ended(
@@ -192,9 +197,37 @@ async def test_end_is_told_as_it_was(
     process: bool,
 ) -> None:
     """Results, Completed, Retry, exceptions and exits are told apart, in a child as on the loop (B56)."""
-    ended = await call(executors, f"{module(f'async def f(run): {body}')}:f", process=process)
+    source = f"async def f(run): {body}\ndef exits(self): raise SystemExit"
+
+    ended = await call(executors, f"{module(source)}:f", process=process)
 
     assert ended == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "body", ["return 7", "raise ValueError", "await asyncio.sleep(60)", "await in_a_task()"]
+)
+async def test_process_that_a_handler_forks_does_not_come_back_to_the_loop(
+    executors: Executors, module: Write, capfd: pytest.CaptureFixture[str], body: str
+) -> None:
+    """I14: there would be a second daemon on the same sockets; one that execs or exits is left alone."""
+    source = f"""
+        import asyncio, os
+        async def f(run):
+            strayed, good = os.fork(), 1
+            if not strayed: {body}
+            good = os.fork()
+            if not good: os._exit(4)
+            return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (strayed, good)]
+        async def in_a_task():
+            await asyncio.create_task(asyncio.sleep(60))
+    """
+
+    ended = await call(executors, f"{module(source)}:f")
+
+    assert ended == Ended(kind=EndKind.RETURNED, result=[1, 4])
+    assert "it has to exec or exit" in capfd.readouterr().err
 
 
 @BOTH
