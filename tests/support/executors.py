@@ -18,7 +18,11 @@ from scheduler.model.jobs import Action, CommandAction, JobDefinition, JobId, Py
 from scheduler.model.runs import Grant, OwnerId, Run, RunState, RunTrigger, new_run_id
 from scheduler.model.triggers import Manual, Schedule
 
-STORE = "store-of-this-test"
+STORE = "store-of-" + "-".join(
+    os.environ.get(name, "one") for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID")
+)
+"""Of these tests and their children alone: what belongs to a store is ended wherever it is on the machine."""
+
 GRACE = 5_000_000
 
 

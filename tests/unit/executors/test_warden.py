@@ -31,19 +31,19 @@ from scheduler.executors.warden import Warden
 from scheduler.executors.wards import Ward
 
 async def main():
-    warden = Warden("store-of-this-test", SystemClock())
+    warden = Warden(sys.argv[1], SystemClock())
     await warden.start()
     def begin(line, env):
         child = subprocess.Popen(["/bin/sh", "-c", line], start_new_session=True, env=env)
         return Ward(session=Session(leader=child.pid, ticks=start_ticks(child.pid)), run_id="r-1", claim=2)
-    wards = [begin(line, {}) for line in sys.argv[2:]]
+    wards = [begin(line, {}) for line in sys.argv[3:]]
     for ward in wards:
         warden.watch(ward)
-    if sys.argv[1] == "forget":
+    if sys.argv[2] == "forget":
         for ward in wards:
             warden.forget(ward)
     await asyncio.sleep(0)
-    if sys.argv[1] == "fork":
+    if sys.argv[2] == "fork":
         import os
         forked = os.fork()
         if forked == 0:
@@ -63,7 +63,9 @@ class SmallDaemon:
 
     def __init__(self, how: str, *lines: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", DAEMON, how, *lines], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-W", "ignore", "-c", DAEMON, STORE, how, *lines],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.warden, *self.leaders = (int(word) for word in self.process.stdout.readline().split())
