@@ -106,7 +106,8 @@ class DaemonRoutes:
         after = self._needs.clock.now() if body.after is None else body.after
         # What comes after the first fire of a delay depends on when its run ends.
         count = 1 if isinstance(definition.schedule.trigger, Delay) else body.n
-        times = await times_after(definition.schedule, after, count, self._breathe)
+        async with self._views.one_list:
+            times = await times_after(definition.schedule, after, count, self._breathe)
         zone = self._views.zone_of(definition.timezone)
         return api.FireTimes(items=[told(at, zone) for at in times])
 

@@ -42,9 +42,10 @@ class ItemRoutes:
         after = _place(self._cursors.text(asked.cursor))
         await look(self._operations)
         await self._reads.run(id)
-        rows = await self._reads.items(id, state=asked.state, after=after, limit=asked.limit + 1)
-        page = self._cursors.page(rows, asked.limit, [f"{item.ready_at}.{item.index}" for item in rows])
-        items = await in_slices(page.rows, self._views.item, self._breathe)
+        async with self._views.one_list:
+            rows = await self._reads.items(id, state=asked.state, after=after, limit=asked.limit + 1)
+            page = self._cursors.page(rows, asked.limit, [f"{item.ready_at}.{item.index}" for item in rows])
+            items = await in_slices(page.rows, self._views.item, self._breathe)
         return api.ItemPage(items=items, next_cursor=page.next_cursor, counts=await self._counts(id))
 
     async def settle(

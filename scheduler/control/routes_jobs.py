@@ -68,17 +68,18 @@ class JobRoutes:
         """Jobs, by id."""
         after = self._jobs.text(asked.cursor)
         await look(self._operations)
-        rows = await self._reads.jobs(
-            after=None if after is None else JobId(after),
-            limit=asked.limit + 1,
-            status=asked.status,
-            group=asked.group,
-            label=asked.label,
-            search=asked.q,
-        )
-        page = self._jobs.page(rows, asked.limit, [job.id for job in rows])
-        items = await in_slices(page.rows, self._told, self._breathe)
-        return page_response(items, page.next_cursor)
+        async with self._views.one_list:
+            rows = await self._reads.jobs(
+                after=None if after is None else JobId(after),
+                limit=asked.limit + 1,
+                status=asked.status,
+                group=asked.group,
+                label=asked.label,
+                search=asked.q,
+            )
+            page = self._jobs.page(rows, asked.limit, [job.id for job in rows])
+            items = await in_slices(page.rows, self._told, self._breathe)
+            return page_response(items, page.next_cursor)
 
     async def show_job(self, id: JobPath, _: Annotated[Nothing, Query()], response: Response) -> api.Job:
         """One job; its ETag is what a replacement of the definition has to name."""
@@ -92,7 +93,8 @@ class JobRoutes:
         await look(self._operations)
         job = (await self._reads.job(id)).job
         zone = self._views.zone_of(job.definition.timezone)
-        times = await coming(job, asked.n, self._breathe)
+        async with self._views.one_list:
+            times = await coming(job, asked.n, self._breathe)
         return api.FireTimes(items=[told(at, zone) for at in times])
 
     async def why(self, id: JobPath, asked: Annotated[WhyQuery, Query()]) -> api.Why:
@@ -103,12 +105,13 @@ class JobRoutes:
     async def audit(self, id: JobPath, asked: Annotated[PageQuery, Query()]) -> api.AuditPage:
         """What was done to the job, newest first; also of a job that was removed."""
         before = self._audit.number(asked.cursor)
-        rows = await self._reads.audit(id, before=before, limit=asked.limit + 1)
-        if before is None and not any(entry.job == id for entry in rows):
-            await self._reads.job(id)  # what was done to all jobs says nothing about whether there is one
-        page = self._audit.page(rows, asked.limit, [entry.seq for entry in rows])
-        items = await in_slices(page.rows, self._views.audit, self._breathe)
-        return api.AuditPage(items=items, next_cursor=page.next_cursor)
+        async with self._views.one_list:
+            rows = await self._reads.audit(id, before=before, limit=asked.limit + 1)
+            if before is None and not any(entry.job == id for entry in rows):
+                await self._reads.job(id)  # what was done to all jobs says nothing about whether there is one
+            page = self._audit.page(rows, asked.limit, [entry.seq for entry in rows])
+            items = await in_slices(page.rows, self._views.audit, self._breathe)
+            return api.AuditPage(items=items, next_cursor=page.next_cursor)
 
     async def pause(
         self, id: JobPath, _: Annotated[Nothing, Query()], peer: Admitted, body: PauseBody = _PAUSE

@@ -48,17 +48,18 @@ class RunRoutes:
         """Runs, newest first, with fire times that were skipped among them."""
         before = self._runs.number(asked.cursor)
         await look(self._operations)
-        rows = await self._reads.runs(
-            before=before,
-            limit=asked.limit + 1,
-            job=None if asked.job is None else JobId(asked.job),
-            state=asked.state,
-            since=asked.since,
-        )
-        page = self._runs.page(rows, asked.limit, [run.seq for run in rows])
-        # Each look at attempts lets the loop go.
-        items = [(await self._with_attempts(run)).model_dump_json(by_alias=True) for run in page.rows]
-        return page_response(items, page.next_cursor)
+        async with self._views.one_list:
+            rows = await self._reads.runs(
+                before=before,
+                limit=asked.limit + 1,
+                job=None if asked.job is None else JobId(asked.job),
+                state=asked.state,
+                since=asked.since,
+            )
+            page = self._runs.page(rows, asked.limit, [run.seq for run in rows])
+            # Each look at attempts lets the loop go.
+            items = [(await self._with_attempts(run)).model_dump_json(by_alias=True) for run in page.rows]
+            return page_response(items, page.next_cursor)
 
     async def show_run(self, id: RunPath, _: Annotated[Nothing, Query()]) -> api.Run:
         """One run with its attempts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -58,10 +59,15 @@ class Views:
 
     Args:
         zone: the daemon's time zone; a job's fire times are shown in its own.
+
+    Attributes:
+        one_list: held by who reads and shows a list, one at a time: each lets the loop go after a slice, but
+            a slice of each of a hundred lists would be one turn of it (I15).
     """
 
     def __init__(self, zone: tzinfo) -> None:
         self.zone = zone
+        self.one_list: Final = asyncio.Lock()
 
     def time(self, at: Micros) -> str:
         """The instant in the daemon's zone."""

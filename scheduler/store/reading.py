@@ -195,7 +195,16 @@ class SqliteReads(SqlitePages):
         return await self._read(lambda db: db.execute(sql, values).fetchone())
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await self._reader.run(work)
-        except (sqlite3.Error, ValueError) as error:
-            raise StoreUnavailable(f"the store cannot be read: {error}") from error
+        return await read_on(self._reader, work)
+
+
+async def read_on(connection: ThreadConnection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """What `work` returns, in the connection's thread.
+
+    Raises:
+        StoreUnavailable: it cannot be read now.
+    """
+    try:
+        return await connection.run(work)
+    except (sqlite3.Error, ValueError) as error:
+        raise StoreUnavailable(f"the store cannot be read: {error}") from error

@@ -78,7 +78,7 @@ class Definitions:
         return self._known.get((job_id, revision))
 
     def learn(self, job_id: str, revision: int, source: str) -> tuple[JobDefinition, str | None]:
-        """What `definition_of` says of this committed revision. Only the thread that reads may call it."""
+        """What `definition_of` says of this committed revision. Only the thread of ticks' looks calls it."""
         if len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
         found = self._known[job_id, revision] = definition_of(JobId(job_id), source)

@@ -41,7 +41,7 @@ from scheduler.store.integrity import Unchecked, mark_closed, mark_open
 from scheduler.store.itemstore import SqliteItemVerbs
 from scheduler.store.once import once
 from scheduler.store.pausevalues import AllOperated, Expired, PauseAllRequest, ResumeAllRequest
-from scheduler.store.reading import SqliteReads
+from scheduler.store.reading import SqliteReads, read_on
 from scheduler.store.rows import Definitions
 from scheduler.store.schema import load_queries, prepare, refusal, refusal_of_place
 from scheduler.store.transaction import Transaction
@@ -100,6 +100,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         *,
         writer_connection: ThreadConnection,
         reader: ThreadConnection,
+        due_reader: ThreadConnection,
         writer: Writer,
         definitions: Definitions,
         path: Path,
@@ -109,7 +110,8 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         decide: Decide,
     ) -> None:
         super().__init__(reader, queries)
-        self._connections = (writer_connection, reader)
+        self._connections = (writer_connection, reader, due_reader)
+        self._due_reader = due_reader
         self._writer = writer
         self._definitions = definitions
         self._path = path
@@ -150,10 +152,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
             on_checked(checked)
         connections: list[ThreadConnection] = []
         try:
-            writer_connection = await ThreadConnection.connected(partial(_connect, path, _WRITER_PRAGMAS))
-            connections.append(writer_connection)
-            reader = await ThreadConnection.connected(partial(_connect, path, _READER_PRAGMAS))
-            connections.append(reader)
+            writer_connection, reader, due_reader = await _connect_all(path, connections)
             store_id = await reader.run(partial(_id_of, names["read_meta"]))
         except sqlite3.DatabaseError as error:
             await _close_all(connections)
@@ -161,6 +160,7 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
         return cls(
             writer_connection=writer_connection,
             reader=reader,
+            due_reader=due_reader,
             writer=Writer(writer_connection, names, clock, on_trouble, on_commit, definitions),
             definitions=definitions,
             path=path,
@@ -188,7 +188,9 @@ class SqliteStore(SqliteReads, SqliteItemVerbs):
     async def due(self, *, limit: int, late_after: Micros, late_limit: int) -> DueLook:
         now, names, known = self._clock.now(), self._queries, self._definitions
         limits = Limits(on_time=limit, late=late_limit, late_before=now - late_after)
-        return await self._read(lambda db: due_look(Transaction(db, names, now, known), limits))
+        return await read_on(
+            self._due_reader, lambda db: due_look(Transaction(db, names, now, known), limits)
+        )
 
     async def fire(self, who: Claimant, plans: Sequence[FirePlan]) -> list[Fired]:
         return await self._verb(lambda tx: firing.fire(tx, who, plans))
@@ -355,6 +357,15 @@ def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
     for pragma in pragmas:
         db.execute(pragma)
     return db
+
+
+async def _connect_all(path: Path, connected: list[ThreadConnection]) -> list[ThreadConnection]:
+    """Connections to write, to read and for ticks; `connected` has those made before one that fails."""
+    # INVARIANT: I15, what a tick asks for never stands in line behind pages that people ask for.
+    for pragmas in (_WRITER_PRAGMAS, _READER_PRAGMAS, _READER_PRAGMAS):
+        connection = await ThreadConnection.connected(partial(_connect, path, pragmas))
+        connected.append(connection)
+    return connected
 
 
 async def _close_all(connections: Sequence[ThreadConnection]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import scheduler
+from scheduler.control import views
 from scheduler.errors import StoreUnavailable
 from scheduler.store.sqlite import FILE_NAME
 from tests.control.support.client import Client
@@ -172,6 +173,28 @@ class TestStore:
         monkeypatch.setattr("scheduler.control.facade.Facade.look", look)
         async with asyncio.timeout(30):
             assert (await client.get("/v1/jobs/nightly")).status == 200
+
+    async def test_lists_are_read_and_shown_one_at_a_time(
+        self, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """I15: however many ask at once, one turn of the loop has a slice of one list."""
+        under_way, most, slices = 0, 0, views.in_slices
+
+        async def counted(rows: Any, view: Any, breathe: Any) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            for _ in range(3):
+                await breathe()
+            shown = await slices(rows, view, breathe)
+            under_way -= 1
+            return shown
+
+        monkeypatch.setattr("scheduler.control.routes_jobs.in_slices", counted)
+        answers = await asyncio.gather(*(daemon.client.get("/v1/jobs") for _ in range(8)))
+
+        assert [answer.status for answer in answers] == [200] * 8
+        assert most == 1
 
     @pytest.mark.slow
     async def test_a_store_that_cannot_be_written_is_told_and_still_read(self, daemon: Daemon) -> None:

@@ -80,7 +80,7 @@ async def sqlite_store(
 
 async def pragma(store: SqliteStore, setting: str) -> None:
     """A PRAGMA on the connection that writes: how a test makes a disk full or a lock impatient."""
-    writer, _ = store._connections  # noqa: SLF001 - a knob that the product has no use for
+    writer, *_ = store._connections  # noqa: SLF001 - a knob that the product has no use for
     await writer.run(lambda db: db.execute(f"PRAGMA {setting}").fetchall())
 
 

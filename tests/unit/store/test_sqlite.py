@@ -47,7 +47,7 @@ async def run_out(clock: FakeClock, task: asyncio.Task[Any]) -> None:
 
 async def pages(store: SqliteStore, *, full: bool) -> None:
     """The file may not grow, or may again."""
-    writer, _ = store._connections  # noqa: SLF001
+    writer, *_ = store._connections  # noqa: SLF001
     number = await writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
     await pragma(store, f"max_page_count = {number if full else 1_000_000}")
 
@@ -168,7 +168,7 @@ async def test_an_answered_outcome_is_there_for_another_process(desk: Desk, path
 
 async def test_commits_are_on_the_disk(store: SqliteStore) -> None:
     """I10: WAL with `synchronous = FULL`: a commit survives a power cut."""
-    writer, reader = store._connections  # noqa: SLF001
+    writer, reader, _ = store._connections  # noqa: SLF001
 
     def settings(db: sqlite3.Connection) -> tuple[str, int]:
         mode = db.execute("PRAGMA journal_mode").fetchone()[0]
@@ -177,6 +177,23 @@ async def test_commits_are_on_the_disk(store: SqliteStore) -> None:
     assert await writer.run(settings) == ("wal", 2)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         await reader.run(lambda db: db.execute("DELETE FROM meta"))
+
+
+async def test_a_tick_does_not_wait_behind_what_people_read(desk: Desk, store: SqliteStore) -> None:
+    """I15: a look at what is due has its answer while a long read is under way."""
+    await desk.add(make_definition())
+    _, reader, _ = store._connections  # noqa: SLF001
+    over = threading.Event()
+    reading = asyncio.create_task(reader.run(lambda _: over.wait(60)))
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            look = await store.due(limit=1, late_after=MINUTE, late_limit=1)
+        assert look.next_wake is not None
+        assert not reading.done()
+    finally:
+        over.set()
+        await reading
 
 
 # --- open and close ---
@@ -249,7 +266,7 @@ async def test_errors_of_sqlite_do_not_leave_the_store(
 ) -> None:
     """A foreign error is translated at the edge where it came in, in verbs and in reads."""
     await desk.add(make_definition())
-    writer, reader = store._connections  # noqa: SLF001
+    writer, reader, _ = store._connections  # noqa: SLF001
 
     def forbid(db: sqlite3.Connection) -> None:
         db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
