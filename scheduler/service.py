@@ -280,10 +280,10 @@ class Service:
         faults = len(self._edges.reloader.faults)
         words = [
             "draining" if self._stop.is_set() else "",
-            f"{len(self._parts.runner)} runs live",
+            _number(len(self._parts.runner), "run") + " live",
             await self._described_jobs(),
             "" if self._health.is_ok else "the store cannot be written, nothing new starts",
-            f"{faults} faults in job files" if faults else "",
+            _number(faults, "fault") + " in job files" if faults else "",
         ]
         return ", ".join(word for word in words if word)
 
@@ -295,7 +295,7 @@ class Service:
                 wake = await self._store.next_wake(now)
         except (SchedulerError, TimeoutError):
             return ""
-        told = f"{sum(counts.values())} jobs"
+        told = _number(sum(counts.values()), "job")
         if paused := counts.get(JobStatus.PAUSED, 0):
             told += f" ({paused} paused)"
         zone = load_zone(self._given.settings.timezone).info
@@ -311,3 +311,7 @@ class Service:
         self._parts.engine.wake()
         tick_ok = self._stop.is_set() or now - parts.engine.last_tick < _HEALTHY_TICK
         return tick_ok and now - parts.claims.last_try < _HEALTHY_BEATS + 3 * self._given.settings.heartbeat
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

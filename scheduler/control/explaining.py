@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.clock import Micros, from_micros
 from scheduler.control.ports import Why
-from scheduler.model.jobs import Job, JobId
+from scheduler.model.jobs import Job, JobId, Pause
 from scheduler.model.runs import Run, RunId
 from scheduler.model.zones import load_zone
 from scheduler.rules.why import Blocked
@@ -24,13 +24,12 @@ def explained(job_id: JobId, found: Blocked) -> Why:
     )
 
 
-async def explained_then(reads: Reads, job: Job, at: Micros) -> Why:
-    """What became of one fire time, from the row that explains it."""
+async def explained_then(reads: Reads, job: Job, at: Micros, now: Micros) -> Why:
+    """What became of one fire time, from the row that explains it, or from what keeps it from having one."""
     run = await reads.run_at(job.id, at)
     if run is None or not _speaks_of(run, job, at):
-        return _held_back(job, at) or Why(
-            job=job.id, blocked=False, code="no_record", message=_no_record(job, at)
-        )
+        held = _held_back(job, at) or _held_with_all(job, at, now, await reads.global_pause())
+        return held or Why(job=job.id, blocked=False, code="no_record", message=_no_record(job, at, now))
     reason = f" ({run.reason})" if run.reason else ""
     note = f": {run.message}" if run.message else ""
     return Why(
@@ -62,6 +61,28 @@ def _held_back(job: Job, at: Micros) -> Why | None:
     )
 
 
+def _held_with_all(job: Job, at: Micros, now: Micros, pause: Pause | None) -> Why | None:
+    """The pause of all jobs, where this slot came within it."""
+    if pause is None or not _has_come(job, at, now) or at < pause.since:
+        return None
+    if job.definition.schedule.last_fire(at) != at:
+        return None
+    return Why(
+        job=job.id,
+        blocked=True,
+        code="global_pause",
+        message=f"held back: all jobs are {pause.words}; it is told as skipped when that ends",
+        since=pause.since,
+    )
+
+
+def _has_come(job: Job, at: Micros, now: Micros) -> bool:
+    """The slot has passed, its jitter too, and the job has not fired for it."""
+    if job.next_fire_at is None or job.due_at is None:
+        return False
+    return job.next_fire_at <= at <= now and job.due_at <= now
+
+
 def _nearby(job: Job, at: Micros, before: Micros | None) -> str:
     """What the job's own clock shows then, and when it fired last: it may be the zone that was mistaken."""
     if before is None:
@@ -72,10 +93,12 @@ def _nearby(job: Job, at: Micros, before: Micros | None) -> str:
     return f": it is {shown} in {name}, and the fire time before it is {last}"
 
 
-def _no_record(job: Job, at: Micros) -> str:
+def _no_record(job: Job, at: Micros, now: Micros) -> str:
     before = job.definition.schedule.last_fire(at)
     if before != at:
         return f"this is no fire time of the job as it is defined now{_nearby(job, at, before)}"
+    if _has_come(job, at, now):
+        return f"this fire time has come, and nothing has started for it: schedctl why {job.id} tells why"
     if job.next_fire_at is not None and at >= job.next_fire_at:
         return "this fire time is still to come"
     return "nothing is recorded of this fire time: it lies before the job was added, or its row was pruned"

@@ -100,7 +100,7 @@ class Facade:
     async def why(self, job_id: JobId, at: Micros | None) -> Why:
         view = await self._store.job(job_id)
         if at is not None:
-            return await explained_then(self._store, view.job, at)
+            return await explained_then(self._store, view.job, at, self._clock.now())
         found = why(
             view.job,
             view.live_runs,

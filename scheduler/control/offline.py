@@ -125,7 +125,7 @@ class OfflineAnswers:
         """The reason in the job's own rows; where they have none, that no daemon is there to run it."""
         view = await self._reads.job(job_id)
         if at is not None:
-            return await explained_then(self._reads, view.job, at)
+            return await explained_then(self._reads, view.job, at, self._clock.now())
         cut = next((run for run in view.live_runs if run.state in _CLAIMED), None)
         if cut is not None:
             pause = "" if view.job.pause is None else f"; the job is {view.job.pause.words}"

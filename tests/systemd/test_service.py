@@ -149,7 +149,7 @@ def test_a_stop_waits_for_runs_beyond_its_timeout(machine: Machine) -> None:
     machine.run_when(run, "running")
 
     machine.run("systemctl", "stop", "--no-block", UNIT)
-    machine.until(lambda: machine.show("StatusText").startswith("draining, 1 runs live"))
+    machine.until(lambda: machine.show("StatusText").startswith("draining, 1 run live"))
     machine.until(lambda: machine.show("ActiveState") == "inactive")
 
     assert machine.show("Result") == "success"
@@ -247,7 +247,7 @@ def test_status_shows_a_useful_line(machine: Machine) -> None:
     machine.start()
     machine.run_when(machine.start_run("sleeper"), "running")
 
-    machine.until(lambda: machine.show("StatusText").startswith("1 runs live, 2 jobs, next at "))
+    machine.until(lambda: machine.show("StatusText").startswith("1 run live, 2 jobs, next at "))
 
     assert "-01-01T00:00:00+00:00" in machine.run("systemctl", "status", UNIT, check=False)
 
