@@ -135,7 +135,7 @@ async def _heard(
 
 def _tell_end(error: BaseException) -> None:
     """The log says what has ended the loop: no part of the daemon can go on, nor stop in order."""
-    message = f"the loop was ended from outside: {describe(error)}; what ran is recovered at the next start"
+    message = f"the loop ended without a stop: {describe(error)}; what ran is recovered at the next start"
     get_logger().error(Event.DAEMON_STOPPED, exit_code=1, message=message, exc_info=error)
 
 
