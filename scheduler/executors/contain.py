@@ -47,7 +47,15 @@ def _contained_task(loop: asyncio.AbstractEventLoop, coro: Coro[T], **options: A
         coro = _Contained(coro)
         if options.get("name") is None:
             options["name"] = handler
-    return asyncio.Task(coro, loop=loop, **options)
+    return _Task(coro, loop=loop, **options)
+
+
+class _Task(asyncio.Task[T_co]):
+    """A task that keeps its name: Python 3.12 sets None afterwards where `create_task` was given none."""
+
+    def set_name(self, value: object, /) -> None:
+        if value is not None:
+            super().set_name(value)
 
 
 class _Contained(Coroutine[Any, Any, T_co]):

@@ -230,6 +230,23 @@ async def test_process_that_a_handler_forks_does_not_come_back_to_the_loop(
     assert "it has to exec or exit" in capfd.readouterr().err
 
 
+async def test_task_of_a_handler_bears_the_name_of_its_run(executors: Executors, module: Write) -> None:
+    """I15: what holds the loop is known by it, though `create_task` of Python 3.12 sets None afterwards."""
+    source = """
+        import asyncio
+        async def f(run):
+            task = asyncio.create_task(asyncio.sleep(0))
+            names = [task.get_name()]
+            task.set_name(None)
+            names.append(task.get_name())
+            return [name.removeprefix("run:") == run.run_id for name in names]
+    """
+
+    ended = await call(executors, f"{module(source)}:f")
+
+    assert ended == Ended(kind=EndKind.RETURNED, result=[True, True])
+
+
 @BOTH
 async def test_largest_result_fits(
     executors: Executors,
