@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from scheduler.config.jobfile import LoadedFile, load_job_file
+from scheduler.config.jobfile import LoadedFile, lines_of, load_job_file
 from scheduler.config.settings import Settings
 from scheduler.config.wording import printable
 from scheduler.errors import Fault
@@ -141,9 +141,11 @@ def _conflicts(files: Sequence[LoadedFile]) -> dict[str, tuple[str, ...]]:
 
 
 def _conflict_faults(conflicts: Mapping[str, tuple[str, ...]]) -> Iterator[Fault]:
+    lines = {path: lines_of(Path(path)) for path in {paths[-1] for paths in conflicts.values()}}
     for job_id, paths in conflicts.items():
         message = (
             f"the same id stands in {' and in '.join(paths)}: none of them is taken, what was in force"
             " before stays; take it out of all files but one"
         )
-        yield Fault(message=message, file=paths[-1], job=printable(job_id))
+        line = lines[paths[-1]].of(["jobs", job_id])
+        yield Fault(message=message, file=paths[-1], line=line, job=printable(job_id))

@@ -65,6 +65,11 @@ def load_job_file(path: Path, settings: Settings) -> LoadedFile:
     )
 
 
+def lines_of(path: Path) -> Lines:
+    """Where the keys of the file stand, as it is on disk now; of one that cannot be read, nowhere."""
+    return locate(read_toml(path).text or "")
+
+
 def parse_jobs(
     source: str | Mapping[str, object], file: str | None, settings: Settings
 ) -> tuple[list[JobDefinition], list[Fault]]:

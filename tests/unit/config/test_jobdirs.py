@@ -153,7 +153,7 @@ def test_a_folder_that_says_nothing_is_told_with_the_way_out(folder: Path) -> No
 
 
 def test_an_id_in_two_files_is_a_fault_that_names_both(folder: Path) -> None:
-    """Neither file silently wins (B62)."""
+    """Neither file silently wins (B62); the fault has the line of the second place."""
     first, second = write(folder, "a.toml", "same", "one"), write(folder, "b.toml", "two", "same")
 
     loaded = load(folder)
@@ -161,8 +161,8 @@ def test_an_id_in_two_files_is_a_fault_that_names_both(folder: Path) -> None:
     (fault,) = loaded.faults
     assert loaded.conflicts == {"same": (str(first), str(second))}
     assert str(first) in fault.message
-    assert str(second) in fault.message
-    assert fault.job == "same"
+    assert (fault.file, fault.job) == (str(second), "same")
+    assert second.read_text().splitlines()[(fault.line or 0) - 1].startswith("[jobs.same]")
 
 
 def test_a_faulty_file_takes_part_in_conflicts(folder: Path) -> None:
