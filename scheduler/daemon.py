@@ -70,9 +70,24 @@ def quick_imports() -> Iterator[None]:
     warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
     BaseModel.model_config["defer_build"] = True
     try:
-        yield
+        with _without("rich"):
+            yield
     finally:
         del BaseModel.model_config["defer_build"]
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """What imports the module if it is there does without: structlog would only draw tracebacks with it."""
+    modules: dict[str, object] = sys.modules  # type: ignore[assignment]
+    if module in modules:
+        yield
+        return
+    modules[module] = None  # as the import system has it: not to be found
+    try:
+        yield
+    finally:
+        del modules[module]
 
 
 def parser() -> argparse.ArgumentParser:
