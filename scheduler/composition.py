@@ -341,7 +341,7 @@ def _make_app(given: Surface, store: Store, parts: Machinery, facade: Facade) ->
 
 def _make_gatekeeper(given: Surface, store: Store, parts: Machinery) -> Gatekeeper:
     async def controllers() -> Mapping[int, int]:
-        await parts.reporter.flush()  # a run that asks at once is known by then
+        await parts.reporter.recorded()  # a run that asks at once is known by then
         return {**await store.controllers(), **parts.batches.controllers()}
 
     return Gatekeeper(

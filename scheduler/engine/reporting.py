@@ -38,6 +38,7 @@ class Reporter:
         self._dirty = asyncio.Event()
         self._has_child = False
         self._bell = Bell(clock)
+        self._under_way: set[asyncio.Future[None]] = set()
 
     def child(self, run: Run, pid: int, start_ticks: int) -> None:
         """The attempt's main process is to go on record."""
@@ -75,6 +76,13 @@ class Reporter:
             if not self._has_child:
                 await self._bell.rung(_PERIOD)
 
+    async def recorded(self) -> None:
+        """What was told before this call is on record, also what another flush is writing now."""
+        others = set(self._under_way)
+        await self.flush()
+        if others:
+            await asyncio.wait(others)
+
     async def flush(self) -> None:
         """What was pending is on record; while the store cannot commit it is kept."""
         self._dirty.clear()
@@ -84,6 +92,8 @@ class Reporter:
         batches, self._batches = self._batches, {}
         if not reports:
             return
+        written = asyncio.get_running_loop().create_future()
+        self._under_way.add(written)
         try:
             await self._store.report(list(reports.values()))
         except StoreUnavailable:
@@ -96,6 +106,9 @@ class Reporter:
             message = f"progress of {len(reports)} runs could not be recorded: {error!r}"
             self._log.error(Event.RUN_PROGRESSED, message=message, exc_info=error)
             return
+        finally:
+            self._under_way.remove(written)
+            written.set_result(None)
         for report in reports.values():
             batch = batches.get(report.run_id)
             if batch is not None or report.cost is not None or report.progress not in (None, Progress()):

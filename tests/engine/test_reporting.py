@@ -72,3 +72,29 @@ async def test_a_child_is_put_on_record_soon(tmp_path: Path) -> None:
         writing.cancel()
         with suppress(asyncio.CancelledError):
             await writing
+
+
+async def test_a_child_that_is_being_recorded_is_waited_for(tmp_path: Path) -> None:
+    """A run with `control = true` that asks at once is known, though another flush has taken it along."""
+    clock = FakeClock()
+    async with sqlite_store(tmp_path / "store.db", clock) as store:
+        desk, reporter = Desk(store, clock), Reporter(store, clock, get_logger())
+        await desk.add(make_definition())
+        run = await desk.fired()
+        report, may_write = store.report, asyncio.Event()
+
+        async def reported(reports: Sequence[Report]) -> None:
+            await may_write.wait()
+            await report(reports)
+
+        store.report = reported  # type: ignore[method-assign]
+        reporter.child(run, 11, 1)
+        writing, known = asyncio.create_task(reporter.flush()), asyncio.create_task(reporter.recorded())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not known.done()
+        may_write.set()
+        await known
+
+        assert (await desk.run(run)).pid == 11
+        await writing
