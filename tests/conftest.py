@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -14,3 +15,6 @@ settings.register_profile(
     "schedulerd", deadline=None, print_blob=True, derandomize=not LONG, max_examples=1_000 if LONG else 50
 )
 settings.load_profile("schedulerd")
+
+# A script that runs the tests in its background has them ignore SIGINT, and so would what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
