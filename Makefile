@@ -24,6 +24,9 @@ LOCKED  := $(PIP) --require-hashes --only-binary :all: -r
 # "compat": a plain path entry; the import hook of the other mode costs each start of Python 12 ms.
 PROJECT := $(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 
+# Whatever the surroundings say: tests start Python hundreds of times, and each would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help run test coverage faults soak mutants lint fix bench bench-full man schemas docs audit lock clean install uninstall
