@@ -191,13 +191,16 @@ class Daemon:
     def ask(
         self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """The answer to one request on a connection of its own."""
+        """The answer to one request on a connection of its own; OSError where the daemon dies over it."""
         with closing(_UnixConnection(self.socket)) as connection:
             data = None if body is None else json.dumps(body).encode()
             kind = {} if data is None else {"content-type": "application/json"}
             connection.request(method, path, body=data, headers={**kind, **(headers or {})})
-            answer = connection.getresponse()
-            raw = answer.read()
+            try:
+                answer = connection.getresponse()
+                raw = answer.read()
+            except http.client.IncompleteRead as error:
+                raise ConnectionError(f"the answer broke off: {error}") from error
         is_json = "json" in (answer.getheader("content-type") or "")
         return Reply(answer.status, json.loads(raw) if is_json and raw else raw.decode("utf-8", "replace"))
 
